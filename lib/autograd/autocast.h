@@ -1,4 +1,4 @@
-// Autocast as ops see it: which dtypes their inputs get, and who keeps the casts of parameters.
+// This file has autocast as ops see it: which dtypes their inputs get, and who keeps the casts of parameters.
 #pragma once
 #include <cstdint>
 #include <span>

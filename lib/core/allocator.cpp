@@ -516,7 +516,7 @@ void Storage::destroy() {
   if (!behind_header) {
     try {
       runtime(device).release(block, bytes);
-    } catch (const Error&) {  // at the end of the process, or after a fault of the GPU: it is gone with the driver
+    } catch (...) {  // at the end of the process, or after a fault of the GPU: it is gone with the driver
     }
   }
   const size_t block = sizeof(Storage) + (behind_header ? bytes : 0);

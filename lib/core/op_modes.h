@@ -1,4 +1,4 @@
-// The modes of a thread that change what its ops do.
+// This file has the modes of a thread, which change what its ops do.
 #pragma once
 #include <cstdint>
 

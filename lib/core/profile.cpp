@@ -484,7 +484,7 @@ struct FromEnvironment {
         file.replace_filename(file.stem().string() + ".rank" + std::to_string(process_rank) +
                               file.extension().string());
       report.save_trace(file);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       std::fprintf(stderr, "%s\n", error.what());
     }
   }

@@ -1,4 +1,4 @@
-// The ops that are one node of ONNX and one op of reel, listed for both the reader and the writer.
+// This file lists the ops that are one node of ONNX and one op of reel, for both the reader and the writer.
 #pragma once
 #include <string_view>
 

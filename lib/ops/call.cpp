@@ -1,4 +1,4 @@
-// What the modes of a thread do with the call of an op.
+// This file runs the call of an op in the modes of its thread.
 #include "lib/ops/call.h"
 
 #include <algorithm>
@@ -54,19 +54,21 @@ void run_traced(const OpInfo& info, Inputs inputs, std::span<const Attribute> at
 }
 
 void run_computed(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call) {
-  if (is_tracing() && info.trace == Trace::kNode)
-    run_traced(info, inputs, attributes, call);
-  else
-    call.run(inputs);
+  if (!is_tracing() || info.trace == Trace::kParts) return call.run(inputs);
+  if (info.trace == Trace::kRefused) OpTrace::current()->fail(std::string(info.name) + ": " + info.not_exported);
+  run_traced(info, inputs, attributes, call);
 }
 
 // ---- half types -----------------------------------------------------------------------------------------------------
 
-/// Returns the half type that all floating-point inputs have, none if there are others.
+/// Returns the half type that all floating-point inputs have, none if there are others. 0-d inputs count only where all
+/// are 0-d, since they do not decide the dtype of a result.
 std::optional<DType> half_type_of(Inputs inputs) {
   std::optional<DType> half;
+  const auto is_0d = [](const Tensor* x) { return !x->defined() || view_of(*x).shape.empty(); };
+  const bool all_0d = std::all_of(inputs.begin(), inputs.end(), is_0d);
   for (const Tensor* x : inputs) {
-    if (!x->defined() || !is_floating_point(view_of(*x).dtype)) continue;
+    if (!x->defined() || !is_floating_point(view_of(*x).dtype) || (!all_0d && is_0d(x))) continue;
     const DType dtype = view_of(*x).dtype;
     if (!is_half(dtype) || (half && *half != dtype)) return {};
     half = dtype;
@@ -151,7 +153,8 @@ bool is_weight(const Tensor& x) {
 
 bool may_be_batched(const OpInfo& info, Inputs inputs) {
   if (info.batch == BatchPolicy::kNo || inputs.size() > batching::internal::Call::kMaxEntries) return false;
-  return info.batch != BatchPolicy::kRowsByWeight || is_weight(*inputs.back());
+  return info.batch != BatchPolicy::kRowsByWeight ||
+         (is_weight(*inputs.back()) && inputs[0]->defined() && view_of(*inputs[0]).shape.size() == 2);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// `call`, the front door of an op: it runs the op in the modes of its thread.
+// This file has `call`, the front door of an op, which runs the op in the modes of its thread.
 #pragma once
 #include <concepts>
 #include <initializer_list>
@@ -56,7 +56,7 @@ std::span<Tensor> tensors_of(Result& result) {
   } else if constexpr (std::is_same_v<Result, std::vector<Tensor>>) {
     return result;
   } else {
-    static_assert(sizeof(Result) % sizeof(Tensor) == 0 && alignof(Result) == alignof(Tensor));
+    static_assert(std::is_aggregate_v<Result> && sizeof(Result) % sizeof(Tensor) == 0);
     return {reinterpret_cast<Tensor*>(&result), sizeof(Result) / sizeof(Tensor)};
   }
 }
@@ -175,8 +175,8 @@ auto call_in_modes(Op op, const detail::Input (&inputs)[N], std::span<const Attr
   return detail::run_outlined<N, false>(op.info(), inputs, {}, attributes, f);
 }
 template <size_t N, class F>
-auto call_in_modes(Op op, const detail::Input (&inputs)[N], std::initializer_list<Attribute>, const F& f) {
-  return detail::run_outlined<N, false>(op.info(), inputs, {}, {}, f);
+auto call_in_modes(Op op, const detail::Input (&inputs)[N], std::initializer_list<Attribute> attributes, const F& f) {
+  return call_in_modes(op, inputs, std::span(attributes.begin(), attributes.size()), f);
 }
 ///@}
 

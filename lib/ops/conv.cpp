@@ -122,14 +122,14 @@ Convolution blank(DType dtype, int dims) {
 /// From the pixel of the first kernel element to that of the last.
 int64_t reach(const Convolution& form, int d) { return form.dilation[d] * (form.kernel[d] - 1) + 1; }
 
-/// What all convolutions have in common: dtypes, devices, ranks, groups and kernel. `channels` is what weight's first
-/// (transposed: x's) dimension counts.
+/// Throws unless weight and bias have x's dtype.
 void check_dtypes(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   for (const Tensor* other : {&weight, &bias})
     REEL_CHECK(!other->defined() || other->dtype() == x.dtype(), op, ": x is ", x.dtype(), ", the ",
                other == &bias ? "bias " : "weight ", other->dtype());
 }
 
+/// Throws unless devices, ranks, groups and the kernel's size are those of a convolution.
 template <int N>
 void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t groups,
                     bool channels_last) {

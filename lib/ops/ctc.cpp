@@ -148,7 +148,7 @@ Tensor ctc_losses(const Tensor& x, const Tensor& labels, const Tensor& ins, cons
   return kept;
 }
 
-/// For log probabilities [steps, n, classes].
+/// Computes the losses for log probabilities [steps, n, classes].
 Tensor reduced_losses(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                       const Tensor& target_lengths, const CTCLossOptions& options) {
   const int64_t steps = log_probs.size(0), n = log_probs.size(1), classes = log_probs.size(2);

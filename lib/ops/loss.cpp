@@ -256,7 +256,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
     // The kernel takes logits of half types as they are, and its losses are float32: autocast need not cast the logits.
     const DType result = amp::autocast_enabled() ? compute_dtype(logits.dtype()) : logits.dtype();
     return call("cross_entropy", {logits, target}, {}, [&](const Tensor& logits, const Tensor& target) {
-      // Before anything is copied.
+      // The targets are checked before anything is copied.
       const Targets targets = read_targets(op, target, logits, options.ignore_index, options.reduction != kMean);
       return cross_entropy_rows(logits, targets, smoothing, options.reduction).to(result);
     });

@@ -126,14 +126,18 @@ Tensor rectified_grad(Backward& back, const SavedTensor& y) {
   return result;
 }
 
+void check_columns(const char* op, const Tensor& x, const Tensor& weight) {
+  const Shape &xs = view_of(x).shape, &ws = view_of(weight).shape;
+  REEL_CHECK(!xs.empty() && xs.back() == ws.back(), op, ": x of shape ", xs, " does not fit the weight's shape ", ws);
+}
+
 /// Returns x · weightᵀ + bias, then ReLU if `with_relu`, for an x that is no vector.
 Tensor affine(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool with_relu) {
   check_types(op, x, weight);
   const View &xv = view_of(x), &wv = view_of(weight);
   REEL_CHECK(wv.shape.size() == 1 || wv.shape.size() == 2, op, ": the weight's shape is ", wv.shape,
              ", not [out, in] or [in]");
-  REEL_CHECK(!xv.shape.empty() && xv.shape.back() == wv.shape.back(), op, ": x of shape ", xv.shape,
-             " does not fit the weight's shape ", wv.shape);
+  check_columns(op, x, weight);
   if (wv.shape.size() == 1) {  // one output, without a dimension of its own
     REEL_CHECK(!bias.defined() || view_of(bias).shape.empty(), op, ": the bias has shape ", bias.shape(),
                ", the weight ", wv.shape);
@@ -180,8 +184,10 @@ Tensor affine(const char* op, const Tensor& x, const Tensor& weight, const Tenso
 
 Tensor linear(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool with_relu) {
   // A vector is a matrix of one row, which batched calls join with others.
-  if (view_of(x, op).shape.size() == 1 && view_of(weight, op).shape.size() == 2)
+  if (view_of(x, op).shape.size() == 1 && view_of(weight, op).shape.size() == 2) {
+    check_columns(op, x, weight);
     return linear(op, x.unsqueeze(0), weight, bias, with_relu).squeeze(0);
+  }
   return call(op, {x, weight, bias}, {}, [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
     return affine(op, x, weight, bias, with_relu);
   });
@@ -250,8 +256,11 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   // A vector on the left is a matrix of one row, which batched calls join with others.
-  if (view_of(a, "matmul").shape.size() == 1 && view_of(b, "matmul").shape.size() == 2)
+  if (const Shape& as = view_of(a, "matmul").shape, &bs = view_of(b, "matmul").shape;
+      as.size() == 1 && bs.size() == 2) {
+    REEL_CHECK(as[0] == bs[0], "matmul: inner sizes differ, ", as, " x ", bs);
     return matmul(a.unsqueeze(0), b).squeeze(0);
+  }
   return call("matmul", {a, b}, {{"alpha", 1.}}, [](const Tensor& a, const Tensor& b) {
     check_types("matmul", a, b);
     const View &av = view_of(a), &bv = view_of(b);

@@ -218,7 +218,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
     return with_channels_in_front(x, static_cast<int>(x.dim()) - 2, [&](const Tensor& front) {
       return batch_norm(front, running_mean, running_var, weight, bias, training, momentum, eps);
     });
-  return call(op, {x, running_mean, running_var, weight, bias}, {{"eps", eps}, {"training", training}},
+  return call(training ? Op("batch_norm(training)") : op, {x, running_mean, running_var, weight, bias}, {{"eps", eps}},
               [&](const Tensor& x, const Tensor&, const Tensor&, const Tensor& weight, const Tensor& bias) {
                 const View& view = view_of(x);
                 check_channels(op, view, channels_last);
@@ -254,7 +254,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   const View& view = view_of(x, op);
   check_channels(op, view);
   if (!use_input_stats) return batch_norm(x, running_mean, running_var, weight, bias, false, momentum, eps);
-  return call(op, {x, weight, bias}, {{"eps", eps}, {"training", running_mean.defined()}},
+  return call(running_mean.defined() ? Op("instance_norm(training)") : op, {x, weight, bias}, {{"eps", eps}},
               [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
                 const View& view = view_of(x);
                 const int64_t n = view.shape[0], channels = view.shape[1];

@@ -1,4 +1,4 @@
-// The table of ops: what modes have to know of each.
+// This file has the table of ops, which says what modes have to know of each.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -21,20 +21,21 @@ enum class Compute : uint8_t {
 
 /// What a trace has of an op.
 enum class Trace : uint8_t {
-  kNode,  ///< The op, as one node.
-  kParts  ///< The ops that it is made of.
+  kNode,    ///< The op, as one node.
+  kParts,   ///< The ops that it is made of.
+  kRefused  ///< An Error with the reason: for ops that read more than their inputs, or change what the caller holds.
 };
 
 /// Which calls of an op may be one in batching::map.
 enum class BatchPolicy : uint8_t {
   kNo,
-  kRows,         ///< Calls with the same inputs but for those that have rows.
-  kRowsByWeight  ///< Those of kRows whose last input is a weight: a vector or matrix that requires grad.
+  kRows,         ///< Calls are one whose inputs that have no rows are the same tensors.
+  kRowsByWeight  ///< Likewise, of a matrix and a weight: a vector or matrix that requires grad.
 };
 
 /// An OpInfo says of an op what is not its mathematics: how the modes of a thread treat it.
 struct OpInfo {
-  const char* name;  ///< As errors, traces and profiles have it. A part in parentheses tells forms of an op apart.
+  const char* name;  ///< The name in errors, traces and profiles; a part in parentheses tells forms of an op apart.
   CastPolicy autocast = CastPolicy::kNone;
   Compute compute = Compute::kInput;
   Trace trace = Trace::kNode;
@@ -48,14 +49,14 @@ struct OpInfo {
   constexpr uint8_t modes() const {
     return static_cast<uint8_t>((autocast != CastPolicy::kNone ? OpModes::kAutocast : 0) |
                                 (batch != BatchPolicy::kNo ? OpModes::kBatching : 0) |
-                                (trace == Trace::kNode ? OpModes::kTracing : 0));
+                                (trace != Trace::kParts ? OpModes::kTracing : 0));
   }
 };
 
 namespace detail {
 inline constexpr auto kToHalf = CastPolicy::kHalf, kToFloat32 = CastPolicy::kFloat32, kToWidest = CastPolicy::kWidest;
 inline constexpr auto kInFloat32 = Compute::kFloat32;
-inline constexpr auto kParts = Trace::kParts;
+inline constexpr auto kParts = Trace::kParts, kRefused = Trace::kRefused;
 inline constexpr auto* kNoDecompositions = "ONNX has no decompositions of matrices";
 inline constexpr auto* kNoGamma = "ONNX has no gamma function";
 inline constexpr auto* kNoExtremes = "ONNX has no cumulative extremes";
@@ -65,10 +66,12 @@ inline constexpr auto* kNoSearch = "ONNX has no binary search";
 inline constexpr auto* kNoCrf = "ONNX has no CRF; export the scores, which are its emissions, and decode them outside";
 inline constexpr auto* kNoLengths = "segments of different lengths have no counterpart";
 inline constexpr auto* kNoPacking = "packed lists have no counterpart; pad the sequences";
+inline constexpr auto* kNoTraining = "it is in training mode, in which it changes its running statistics";
 inline constexpr auto* kNoLoss = "a loss with a kernel of its own";
 }  // namespace detail
 
-/// The ops that `call` runs, by families. Ops that are made of others, and need nothing of the above, have no line.
+/// The table of the ops that `call` runs, by families. Ops that are made of others, and need nothing of the above, have
+/// no line.
 inline constexpr auto kOps = [] {
   using namespace detail;
   return std::to_array<OpInfo>({
@@ -168,7 +171,9 @@ inline constexpr auto kOps = [] {
       {.name = "lp_pool", .compute = kInFloat32, .trace = kParts},
       // norm.cpp
       {.name = "batch_norm"},
+      {.name = "batch_norm(training)", .trace = kRefused, .not_exported = kNoTraining},
       {.name = "instance_norm"},
+      {.name = "instance_norm(training)", .trace = kRefused, .not_exported = kNoTraining},
       {.name = "group_norm", .autocast = kToFloat32},
       {.name = "layer_norm", .autocast = kToFloat32},
       {.name = "rms_norm", .autocast = kToFloat32},
@@ -186,10 +191,10 @@ inline constexpr auto kOps = [] {
       {.name = "gru", .autocast = kToHalf},
       {.name = "rnn_tanh", .autocast = kToHalf},
       {.name = "rnn_relu", .autocast = kToHalf},
-      {.name = "lstm(lengths)", .autocast = kToHalf, .not_exported = kNoPacking},
-      {.name = "gru(lengths)", .autocast = kToHalf, .not_exported = kNoPacking},
-      {.name = "rnn_tanh(lengths)", .autocast = kToHalf, .not_exported = kNoPacking},
-      {.name = "rnn_relu(lengths)", .autocast = kToHalf, .not_exported = kNoPacking},
+      {.name = "lstm(lengths)", .autocast = kToHalf, .trace = kRefused, .not_exported = kNoPacking},
+      {.name = "gru(lengths)", .autocast = kToHalf, .trace = kRefused, .not_exported = kNoPacking},
+      {.name = "rnn_tanh(lengths)", .autocast = kToHalf, .trace = kRefused, .not_exported = kNoPacking},
+      {.name = "rnn_relu(lengths)", .autocast = kToHalf, .trace = kRefused, .not_exported = kNoPacking},
       {.name = "lstm_cell", .autocast = kToHalf, .batch = BatchPolicy::kRows, .rows = 0b111},
       {.name = "gru_cell", .autocast = kToHalf, .batch = BatchPolicy::kRows, .rows = 0b111},
       {.name = "rnn_tanh_cell", .autocast = kToHalf, .batch = BatchPolicy::kRows, .rows = 0b111},
@@ -198,6 +203,7 @@ inline constexpr auto kOps = [] {
       {.name = "lstm_cell(gates)", .autocast = kToWidest, .batch = BatchPolicy::kRows, .rows = 0b11},
       {.name = "tree_lstm_cell",
        .autocast = kToWidest,
+       .trace = kRefused,
        .not_exported = "a tree has another graph for each input",
        .batch = BatchPolicy::kRows,
        .rows = ~0u},
@@ -269,9 +275,13 @@ inline constexpr auto kOps = [] {
       {.name = "topk"},
       {.name = "quantile", .compute = kInFloat32, .trace = kParts},
       // loss.cpp
-      {.name = "nll_loss", .autocast = kToFloat32, .not_exported = kNoLoss},
-      {.name = "cross_entropy", .not_exported = kNoLoss},
-      {.name = "cross_entropy(composed)", .autocast = kToFloat32, .compute = kInFloat32, .not_exported = kNoLoss},
+      {.name = "nll_loss", .autocast = kToFloat32, .trace = kRefused, .not_exported = kNoLoss},
+      {.name = "cross_entropy", .trace = kRefused, .not_exported = kNoLoss},
+      {.name = "cross_entropy(composed)",
+       .autocast = kToFloat32,
+       .compute = kInFloat32,
+       .trace = kRefused,
+       .not_exported = kNoLoss},
       {.name = "cross_entropy(probabilities)", .autocast = kToFloat32, .compute = kInFloat32, .trace = kParts},
       {.name = "multi_margin_loss", .autocast = kToFloat32, .compute = kInFloat32, .trace = kParts},
       {.name = "multilabel_margin_loss", .autocast = kToFloat32, .compute = kInFloat32, .not_exported = kNoShape},
@@ -291,18 +301,18 @@ inline constexpr auto kOps = [] {
       {.name = "cosine_embedding_loss", .autocast = kToFloat32, .trace = kParts},
       {.name = "triplet_margin_loss", .autocast = kToFloat32, .compute = kInFloat32, .trace = kParts},
       // ctc.cpp
-      {.name = "ctc_loss", .autocast = kToFloat32, .compute = kInFloat32, .not_exported = kNoLoss},
+      {.name = "ctc_loss", .autocast = kToFloat32, .compute = kInFloat32, .trace = kRefused, .not_exported = kNoLoss},
       // crf.cpp
-      {.name = "crf_log_likelihood", .autocast = kToFloat32, .not_exported = kNoCrf},
-      {.name = "crf_marginals", .autocast = kToFloat32, .not_exported = kNoCrf},
-      {.name = "crf_decode", .autocast = kToFloat32, .not_exported = kNoCrf},
+      {.name = "crf_log_likelihood", .autocast = kToFloat32, .trace = kRefused, .not_exported = kNoCrf},
+      {.name = "crf_marginals", .autocast = kToFloat32, .trace = kRefused, .not_exported = kNoCrf},
+      {.name = "crf_decode", .autocast = kToFloat32, .trace = kRefused, .not_exported = kNoCrf},
       // sampled.cpp
-      {.name = "negative_sampling_loss", .autocast = kToFloat32, .not_exported = kNoLoss},
+      {.name = "negative_sampling_loss", .autocast = kToFloat32, .trace = kRefused, .not_exported = kNoLoss},
       {.name = "negative_sampling_loss(shared)", .autocast = kToFloat32, .trace = kParts},
-      {.name = "nce_loss", .autocast = kToFloat32, .not_exported = kNoLoss},
+      {.name = "nce_loss", .autocast = kToFloat32, .trace = kRefused, .not_exported = kNoLoss},
       {.name = "nce_loss(shared)", .autocast = kToFloat32, .trace = kParts},
-      {.name = "sampled_softmax_loss", .autocast = kToFloat32, .not_exported = kNoLoss},
-      {.name = "hierarchical_softmax_loss", .autocast = kToFloat32, .not_exported = kNoLoss},
+      {.name = "sampled_softmax_loss", .autocast = kToFloat32, .trace = kRefused, .not_exported = kNoLoss},
+      {.name = "hierarchical_softmax_loss", .autocast = kToFloat32, .trace = kRefused, .not_exported = kNoLoss},
       {.name = "hierarchical_log_softmax", .autocast = kToFloat32, .trace = kParts},
       // linalg.cpp
       {.name = "linalg.inv", .autocast = kToFloat32, .compute = kInFloat32, .not_exported = kNoDecompositions},
@@ -355,8 +365,8 @@ inline constexpr auto kOps = [] {
       {.name = "softplus", .autocast = kToFloat32},
       // packed.cpp
       {.name = "permute_rows", .not_exported = kNoPacking},
-      {.name = "pack_sequence", .not_exported = kNoPacking},
-      {.name = "pack_padded_sequence", .not_exported = kNoPacking},
+      {.name = "pack_sequence", .trace = kRefused, .not_exported = kNoPacking},
+      {.name = "pack_padded_sequence", .trace = kRefused, .not_exported = kNoPacking},
       // ragged.cpp
       {.name = "pad(ragged)", .not_exported = kNoLengths},
       {.name = "unpad", .not_exported = kNoLengths},

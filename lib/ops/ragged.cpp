@@ -478,7 +478,7 @@ Ragged conv1d(const Ragged& x, const Tensor& weight, const Tensor& bias, const C
 
 namespace {
 
-/// For each sequence, or for each row.
+/// Computes the loss of each sequence, or of each row.
 Tensor cross_entropy_of(const Ragged& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
   const char* op = "cross_entropy";
   CrossEntropyLossOptions each = options;

@@ -139,7 +139,7 @@ Tensor attend_flash(const Form& form, const Tensor& query, const Tensor& key, co
   return Ragged::unpad(by_heads ? y.permute({0, 2, 1, 3}) : y.squeeze(1), form.query_lengths).values;
 }
 
-/// The values of the result.
+/// Returns the values of the result.
 Tensor attend_in_each(const Ragged& query, const Ragged& key, const Ragged& value, const AttentionOptions& options) {
   const Tensor &q = detail::rows_of(kOp, query), &k = detail::rows_of(kOp, key), &v = detail::rows_of(kOp, value);
   const DType dtype = q.dtype();

@@ -95,8 +95,7 @@ void multiply(const Tensor& a, const Tensor& w, bool transposed, const Tensor& c
                       .bias = data_of(bias)});
 }
 
-// ---- the layer composed of recorded ops, for gradients of gradients
-// ---------------------------------------------------------
+// ---- the layer as recorded ops, for second derivatives --------------------------------------------------------------
 
 struct State {
   Tensor h, c;

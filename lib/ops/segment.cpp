@@ -104,7 +104,7 @@ Tensor spread(const Tensor& in, const Tensor& offsets, int64_t rows, bool mean) 
   return y;
 }
 
-/// Of float32 or float64; the offsets have been checked.
+/// Computes the softmax of each segment, in float32 or float64. The offsets have been checked.
 Tensor softmax_of(const Tensor& in, const Tensor& offsets) {
   const Tensor x = in.contiguous(), y = make_tensor(x.shape(), x.dtype(), x.device());
   const Tensor flat = no_grad([&] { return as_matrix(x); });

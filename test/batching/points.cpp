@@ -80,6 +80,9 @@ TEST_CASE("ops with one weight become one call, ops with two do not") {
   CHECK(groups_of("matmul", [&](const Tensor& row, int) { return matmul(row, net.a); }) == 1);
   CHECK(groups_of("matmul", [&](const Tensor& row, int) { return matmul(row.squeeze(0), net.a); }) == 1);
   CHECK(groups_of("mm", [&](const Tensor& row, int) { return mm(row, row.t()); }) == 0);  // no weight
+  CHECK(groups_of("mm", [&](const Tensor& row, int i) {
+          return matmul(row.expand({1 + i, row.size(1)}).unsqueeze(0), net.a);
+        }) == 1);
   CHECK(groups_of("embedding", [&](const Tensor&, int i) { return embedding(net.a, tensor({i % 3})); }) == 1);
   CHECK(groups_of("embedding", [&](const Tensor&, int i) {
           return embedding(net.a, tensor({i % 3}), {.padding_idx = i % 2});

@@ -229,6 +229,15 @@ TEST_CASE("what an exported graph would do otherwise than the program is refused
     const auto picky = [](const Tensors& in) { return in[0].view({3, 4}); };
     CHECK(has(refusal(picky, {x}, kBatch), "at batch = 4: view: "));
   }
+  SECTION("ops that read more than their inputs, or change what the caller holds") {
+    const Tensor mean = zeros({4}), variance = ones({4}), scores = log_softmax(x, 1), target = tensor({0, 1, 2});
+    CHECK(has(refusal([&](const Tensors& in) { return batch_norm(in[0], mean, variance, {}, {}, true); }, {x}),
+              "training mode"));
+    CHECK(allclose(mean, zeros({4})));
+    CHECK(allclose(variance, ones({4})));
+    CHECK(has(refusal([&](const Tensors& in) { return nll_loss(scores, target, {.weight = in[0][0]}); }, {x}),
+              "nll_loss"));
+  }
   SECTION("trees, packed lists, CRFs") {
     CHECK(has(refusal([](const Tensors& in) { return tree_lstm_cell(in[0], {}).h; }, {randn({2, 12})}),
               "tree_lstm_cell"));

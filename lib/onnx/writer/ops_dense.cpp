@@ -175,7 +175,6 @@ Name parameter(Emitter& e, size_t input, const Shape& shape, double otherwise) {
   return e.has(input) ? e.in(input) : e.constant(full(shape, otherwise, {.dtype = e.dtype(0), .device = kCPU}));
 }
 void batch_norm(Emitter& e) {
-  if (e.flag("training")) e.fail("it is in training mode");
   const Shape channels{e.shape(0)[1]};
   const auto moment = [&](size_t i) { return e.cast(e.in(i), e.dtype(i), e.dtype(0)); };
   e.is("BatchNormalization",
@@ -183,7 +182,6 @@ void batch_norm(Emitter& e) {
        {{"epsilon", e.real("eps")}});
 }
 void instance_norm(Emitter& e) {
-  if (e.flag("training")) e.fail("it is in training mode, in which it changes its running statistics");
   const Shape channels{e.shape(0)[1]};
   e.is("InstanceNormalization", {e.in(0), parameter(e, 1, channels, 1), parameter(e, 2, channels, 0)},
        {{"epsilon", e.real("eps")}});

@@ -100,6 +100,8 @@ void internal::save(nn::Module* model, const Function& run, const std::vector<Te
     const std::string text = dynamic.show(sizes);
     try {
       runs.push_back(trace(dynamic.inputs(inputs, sizes), text));
+    } catch (const OutOfMemoryError&) {
+      throw;
     } catch (const Error& error) {
       if (r == 0 || text.empty()) throw;
       throw Error("onnx::save: at " + text + ": " + error.what());
