@@ -1,4 +1,4 @@
-// What the implementations of recurrent layers share.
+// This file has what the implementations of recurrent layers share.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Kernels of whole recurrent layers: cuDNN's, for those that cuda/recurrence.cu would compute by a GEMM and a pointwise
-// kernel for each step, if their states are large.
+// This file has the kernels of whole recurrent layers: cuDNN's, for those that cuda/recurrence.cu would compute by a
+// GEMM and a pointwise kernel for each step, if their states are large.
 #include "cuda/dnn.h"
 #include "cuda/kernels.h"
 #include "cuda/recurrence.h"

@@ -23,7 +23,7 @@ namespace detail {
 void cast_inputs(CastPolicy policy, DType half, std::span<const Tensor* const> inputs, Tensor* results);
 }  // namespace detail
 
-/// The casts of its outermost guard.
+/// The thread keeps the casts of its outermost guard here.
 extern constinit thread_local struct ParameterCasts* parameter_casts;
 
 /// Turns autocast off for as long as it lives; converts to true if it was on.

@@ -60,7 +60,7 @@ void GradAccumulator::free_pending() { delete std::exchange(pending_, nullptr); 
 
 bool GradAccumulator::take_pending(GradAccumulator& other, const GradMetadata& target) {
   PendingGrad& from = *other.pending_;
-  // What is kept, not copied, may be a tensor of the program's, which it may change after this backward pass.
+  // Kept gradients are not copies: the program may hold the same tensors, and change them after this backward pass.
   from.sums.flush_into(other.dense_, target);
   from.gemm.pack(target);
   if (from.gemm.empty() && from.rows.empty()) {

@@ -12,7 +12,7 @@
 namespace reel {
 namespace {
 
-// As many cost no more when they are added one by one.
+// Up to so many tensors are added one by one, which costs no more.
 constexpr size_t kFewAddends = 2, kFewRows = 3;
 
 // Returns contiguous tensors as one, of this shape.

@@ -222,10 +222,10 @@ struct Trunc {
   template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
 struct NanToNum {
-  double nan, most, least;
+  double nan, max, min;
   static constexpr Save save = kInput;
   static constexpr bool kIntegers = false;
-  template <class T> REEL_HD T operator()(T x) const { return select(x != x, T(nan), select(x == T(kInfinity), T(most), select(x == T(-kInfinity), T(least), x))); }
+  template <class T> REEL_HD T operator()(T x) const { return select(x != x, T(nan), select(x == T(kInfinity), T(max), select(x == T(-kInfinity), T(min), x))); }
   template <class T> REEL_HD T grad(T g, T x, T) const { return select(abs(x) < T(kInfinity), g, T(0)); }
 };
 

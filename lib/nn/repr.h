@@ -1,4 +1,4 @@
-// What extra_repr is written with.
+// This file has the class that extra_repr is written with.
 #pragma once
 #include <optional>
 #include <span>

@@ -6,7 +6,7 @@
 
 namespace reel::onnx {
 
-/// An op of one tensor. The writer has no name for one that reel composes of others.
+/// A UnaryOp is an op of one tensor. The writer has no name for one that reel composes of others.
 struct UnaryOp {
   const char* type;  // ONNX's
   Tensor (*f)(const Tensor&);
@@ -55,14 +55,14 @@ inline Tensor divide(const Tensor& a, const Tensor& b) {
 }
 inline Tensor power(const Tensor& a, const Tensor& b) { return pow(a, b).to(a.dtype()); }
 
-/// What the writer casts the operands to.
+/// An Operands names the dtype that the writer casts the operands to.
 enum class Operands {
   kResult,  ///< The result's dtype: a number beside halves may be a float32.
   kWide,    ///< The same, but int32 for uint8, which the runtimes lack.
   kOwn,     ///< The operand's own dtype, but int32 for uint8 and bool, which the runtimes do not compare.
   kBool,
 };
-/// An op of two tensors.
+/// A BinaryOp is an op of two tensors.
 struct BinaryOp {
   const char* type;
   Tensor (*f)(const Tensor&, const Tensor&);

@@ -11,7 +11,7 @@
 namespace reel::detail {
 namespace {
 
-/// Tensors that take the place of a call's inputs. Up to kFew of them need no memory of the heap.
+/// NewInputs hold the tensors that take the place of a call's inputs. Up to kFew of them need no memory of the heap.
 class NewInputs {
  public:
   explicit NewInputs(size_t count) : count_(count) {
@@ -102,7 +102,7 @@ void run_cast(const OpInfo& info, Inputs inputs, std::span<const Attribute> attr
 
 // ---- batching -------------------------------------------------------------------------------------------------------
 
-/// A call that others may join which have the same inputs that are no rows, and equal attributes.
+/// A BatchedOp is a call that others may join: those with equal attributes and the same inputs that are no rows.
 class BatchedOp final : public batching::internal::Call {
  public:
   BatchedOp(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call)
@@ -116,7 +116,7 @@ class BatchedOp final : public batching::internal::Call {
   }
 
   void run(std::span<const Tensor> rows) override {
-    std::array<const Tensor*, kMaxEntries + kMaxShared> list;
+    std::array<const Tensor*, kMaxEntries> list;
     size_t next = 0;
     for (size_t i = 0; i < inputs_.size(); ++i) list[i] = info_.has_rows(i) ? &rows[next++] : inputs_[i];
     run_cast(info_, Inputs(list).first(inputs_.size()), attributes_, call_);
@@ -136,8 +136,6 @@ class BatchedOp final : public batching::internal::Call {
     return std::equal(attributes_.begin(), attributes_.end(), call.attributes_.begin(), call.attributes_.end());
   }
   std::string label() const override { return info_.name; }
-
-  static constexpr size_t kMaxShared = 4;
 
  private:
   const OpInfo& info_;

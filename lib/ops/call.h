@@ -29,19 +29,19 @@ namespace reel {
 
 namespace detail {
 
-/// An input of an op, as the list of them is written.
+/// An Input refers to an input of an op; `call` takes a list of them.
 struct Input {
   Input(const Tensor& x) : tensor(&x) {}  // NOLINT(google-explicit-constructor)
   const Tensor* tensor;
 };
 using Inputs = std::span<const Tensor* const>;
 
-/// A call of an op, as the modes see it.
+/// An OpCall is the call of an op, as the modes see it.
 class OpCall {
  public:
   /// Computes the results from inputs that replace those of the call.
   virtual void run(Inputs inputs) = 0;
-  /// The results, which others than run() may fill in.
+  /// Returns the results, which others than run() may fill in.
   virtual std::span<Tensor> results() = 0;
 
  protected:
@@ -61,7 +61,7 @@ std::span<Tensor> tensors_of(Result& result) {
   }
 }
 
-/// The call f(inputs[0], …, inputs[N - 1]) or, with a list behind these, f(inputs[0], …, inputs[N - 1], list).
+/// An OpCallOf is the call f(inputs[0], …, inputs[N - 1]) or, with a list behind these, f(inputs[0], …, list).
 template <size_t N, bool has_list, class F>
 class OpCallOf final : public OpCall {
  public:
@@ -113,7 +113,7 @@ inline bool widens(const OpInfo& info, std::span<const Input> inputs, std::span<
   return false;
 }
 
-// Outlined: the frame of this path is no part of an op's own.
+// This is outlined, so that the frame of the path is no part of an op's own.
 template <size_t N, bool has_list, class F>
 [[gnu::noinline, gnu::cold]] auto run_outlined(const OpInfo& info, std::span<const Input> inputs,
                                                std::span<const Tensor> list, std::span<const Attribute> attributes,
@@ -165,8 +165,8 @@ template <class F>
 ///@}
 
 ///@{
-/// Returns f(inputs…) of an op that a mode concerns, as `call` does. For the smallest ops, whose time is that of a few
-/// calls: f is the op itself, and the compiler inlines what the op does once instead of twice.
+/// Returns f(inputs…) of an op that a mode concerns, as `call` does. It is for the smallest ops, whose time is that of
+/// a few calls: f is the op itself, so that the compiler inlines what the op does once instead of twice.
 ///
 ///   if (op.concerns(op_modes)) [[unlikely]]
 ///     return call_in_modes(op, {x}, {}, [&](const Tensor& x) { return unary(op, x); });

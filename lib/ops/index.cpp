@@ -278,8 +278,8 @@ Tensor source_for(const char* op, const Tensor& x, const Tensor& index, const Te
 
 /// x with `from` joined to it at the positions. Not recorded.
 Tensor scattered(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from) {
-  constexpr Op kOps[] = {"scatter", "scatter_add", "scatter_mul", "scatter_max", "scatter_min"};
-  return call(kOps[static_cast<int>(op)], {x, to.ids, from}, {{"dim", to.dim}},
+  constexpr Op kNames[] = {"scatter", "scatter_add", "scatter_mul", "scatter_max", "scatter_min"};
+  return call(kNames[static_cast<int>(op)], {x, to.ids, from}, {{"dim", to.dim}},
               [&](const Tensor& x, const Tensor& ids, const Tensor& from) {
                 const Tensor y = no_grad([&] { return x.clone(); });
                 kernels_of(y).scatter(op, view_of(y), to.dim, view_of(ids), view_of(from));

@@ -298,8 +298,8 @@ Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction r
     }
     const int64_t n = x.size(0), classes = x.size(1);
     const Tensor labels = as_ids(op, target), named = cumsum(labels < 0, 1) == 0;
-    const int64_t most = n && classes ? max(sum(named, 1)).item<int64_t>() : 0;
-    const Tensor some = named.narrow(1, 0, most), ids = where(some, labels.narrow(1, 0, most), 0);
+    const int64_t max_targets = n && classes ? max(sum(named, 1)).item<int64_t>() : 0;
+    const Tensor some = named.narrow(1, 0, max_targets), ids = where(some, labels.narrow(1, 0, max_targets), 0);
     check_range(op, ids, classes);
     const Tensor is_target =
         scatter_add(zeros({n, classes}, {.dtype = kInt64, .device = x.device()}), 1, ids, some.to(kInt64)) > 0;

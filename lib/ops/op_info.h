@@ -19,14 +19,14 @@ enum class Compute : uint8_t {
             ///< each result, or whose derivatives are.
 };
 
-/// What a trace has of an op.
+/// A Trace tells what is written down of an op while a model is traced.
 enum class Trace : uint8_t {
   kNode,    ///< The op, as one node.
   kParts,   ///< The ops that it is made of.
   kRefused  ///< An Error with the reason: for ops that read more than their inputs, or change what the caller holds.
 };
 
-/// Which calls of an op may be one in batching::map.
+/// A BatchPolicy tells which calls of an op may be one in batching::map.
 enum class BatchPolicy : uint8_t {
   kNo,
   kRows,         ///< Calls are one whose inputs that have no rows are the same tensors.
@@ -45,7 +45,7 @@ struct OpInfo {
   uint32_t rows = 0;  ///< The inputs, as bits, along whose dimension 0 the rows of batched calls are joined.
 
   constexpr bool has_rows(size_t input) const { return rows >> std::min<size_t>(input, 31) & 1; }
-  /// The modes that concern the op, as bits.
+  /// Returns the modes that concern the op, as bits.
   constexpr uint8_t modes() const {
     return static_cast<uint8_t>((autocast != CastPolicy::kNone ? OpModes::kAutocast : 0) |
                                 (batch != BatchPolicy::kNo ? OpModes::kBatching : 0) |

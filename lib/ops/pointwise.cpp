@@ -130,11 +130,11 @@ Tensor frac(const Tensor& x) { return x - trunc(x); }
 Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
   const DType dtype = view_of(x, "nan_to_num").dtype;
   if (!is_floating_point(dtype)) return x.clone();
-  const double most = dtype == kFloat16    ? 65504
-                      : dtype == kBFloat16 ? 0x1.fep127
-                      : dtype == kFloat32  ? std::numeric_limits<float>::max()
-                                           : std::numeric_limits<double>::max();
-  return unary("nan_to_num", x, functors::NanToNum{nan, posinf.value_or(most), neginf.value_or(-most)});
+  const double largest = dtype == kFloat16    ? 65504
+                         : dtype == kBFloat16 ? 0x1.fep127
+                         : dtype == kFloat32  ? std::numeric_limits<float>::max()
+                                              : std::numeric_limits<double>::max();
+  return unary("nan_to_num", x, functors::NanToNum{nan, posinf.value_or(largest), neginf.value_or(-largest)});
 }
 
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {

@@ -82,7 +82,7 @@ inline auto attributes_of(const functors::Softplus& f) {
   return std::array<Attribute, 2>{{{"beta", f.beta}, {"threshold", f.threshold}}};
 }
 inline auto attributes_of(const functors::NanToNum& f) {
-  return std::array<Attribute, 3>{{{"nan", f.nan}, {"most", f.most}, {"least", f.least}}};
+  return std::array<Attribute, 3>{{{"nan", f.nan}, {"max", f.max}, {"min", f.min}}};
 }
 inline auto attributes_of(const functors::Addcmul& f) { return std::array<Attribute, 1>{{{"value", f.value}}}; }
 inline auto attributes_of(const functors::Addcdiv& f) { return std::array<Attribute, 1>{{{"value", f.value}}}; }

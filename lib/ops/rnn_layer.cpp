@@ -11,7 +11,7 @@ namespace {
 
 using Kind = Recurrence::Kind;
 
-/// What forward saves for backward, in one direction.
+/// A ForwardCache holds the tensors that forward saves for backward, in one direction.
 struct ForwardCache {
   Tensor gates, h_before, c_before, inner;
 };
@@ -164,7 +164,7 @@ std::vector<Tensor> composed(const RnnLayerConfig& layer, const LayerInputs& in)
 
 // ---- backward -------------------------------------------------------------------------------------------------------
 
-/// The backward rule of a layer.
+/// An object of this type is the backward rule of a layer.
 struct LayerRule {
   struct SavedCache {
     SavedTensor gates, h_before, c_before, inner;

@@ -43,7 +43,7 @@ enum Parameter {
 };
 constexpr size_t kMaxInputs = kFirstOfDirection + 2 * kParameters;
 
-/// The inputs of a layer.
+/// LayerInputs are the inputs of a layer.
 struct LayerInputs {
   std::array<Tensor, kMaxInputs> all;  // undefined where there is none
   const Tensor& x() const { return all[kX]; }
@@ -51,7 +51,7 @@ struct LayerInputs {
   static size_t index(int direction, Parameter p) { return kFirstOfDirection + direction * kParameters + p; }
 };
 
-/// The configuration of a layer: all but its inputs.
+/// An RnnLayerConfig is the configuration of a layer: all but its inputs.
 struct RnnLayerConfig {
   const Formula* formula;
   StepSizes steps;

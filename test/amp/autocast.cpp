@@ -145,7 +145,7 @@ TEST_CASE("the table of ops, PyTorch's lists and the documentation agree on auto
       case CastPolicy::kWidest: CHECK(names(in_widest, op)); break;
       default: break;
     }
-    // What has a row is in the list that was taken from PyTorch.
+    // An op that has a row is in the list that was taken from PyTorch.
     const auto in_list = [&](const std::set<std::string>& list) {
       return list.contains(op) || list.contains(op + "(whole)") || !rows.contains(op);
     };

@@ -159,7 +159,7 @@ TEST_CASE("a process that does not come in time") { ranks::Processes(2, "a rank 
 TEST_CASE("a message that nobody sends") {
   ranks::threads(2,
                  [](int rank) {
-                   // Not asked for, it is no matter; neither is a message that nobody receives.
+                   // A message that nobody waits for is no error, and neither is one that nobody receives.
                    const Work unasked = default_group().recv(floats({3}), 1 - rank, 9);
                    std::this_thread::sleep_for(400ms);
                    barrier();

@@ -74,9 +74,9 @@ class Child : public Process {
 
 /// In a child: prints a line for Child::expect().
 void tell(const std::string& line);
-/// In a child: returns a variable that the parent has set.
+/// Returns, in a child, a variable that the parent has set.
 std::string given(const char* variable);
-/// In a child, first: makes it end when its parent does, and in 60 s at the latest.
+/// Lets a child end when its parent does, and after 60 s. A child calls it first.
 void be_a_child();
 
 /// A job of processes: this program as each rank, with a hidden test case and a store in this process, whose run id is
@@ -92,7 +92,7 @@ class Processes {
   Processes(int world, std::string_view hidden_case) : Processes(world, hidden_case, Options()) {}
 
   pid_t pid(int rank) const { return at(rank).pid(); }
-  /// Waits until the rank has said what begins so by say(), for 20 s at most.
+  /// Waits up to 20 s until the rank has said what begins so by say().
   void wait_for(int rank, std::string_view word);
   /// Waits for the end of a rank as Process::wait does.
   int wait(int rank, std::chrono::milliseconds limit = std::chrono::seconds(20)) { return at(rank).wait(limit); }
@@ -108,13 +108,13 @@ class Processes {
   std::vector<std::unique_ptr<Process>> processes_;
 };
 
-/// In a hidden case: runs f as the rank that the environment says, with a default group over Gloo, and ends the process
-/// with 0, or with 3 after it has written what was thrown.
+/// Runs f, in a hidden case, as the rank that the environment says, with a default group over Gloo, and ends the
+/// process with 0, or with 3 after it has written what was thrown.
 void run_rank(const std::function<void(int rank)>& f,
               reel::distributed::Options options = {.backend = reel::distributed::Backend::kGloo});
-/// The member of such a process, without a group.
+/// Returns the member of such a process, without a group.
 std::shared_ptr<reel::distributed::Member> member_of_process();
-/// In a hidden case: a word for wait_for().
+/// Prints, in a hidden case, a word for wait_for().
 void say(std::string_view word);
 
 }  // namespace ranks

@@ -41,7 +41,7 @@ struct Outcome {
       return e.what();
     }
   }
-  /// The kind of a distributed::Error; -1 for everything else.
+  /// Holds the kind of a distributed::Error; -1 for everything else.
   int kind() const {
     if (!error) return -1;
     try {

@@ -97,8 +97,8 @@ constexpr auto kSoftplus = [](const X& x, Emitter& e) {
 constexpr auto kNanToNum = [](const X& x, Emitter& e) {
   const double infinity = std::numeric_limits<double>::infinity();
   const auto is = [&](double value) { return e.node("Equal", {x, x.number(value)}); };
-  const Name above = x.where(is(infinity), x.number(e.real("most")), x);
-  const Name finite = x.where(is(-infinity), x.number(e.real("least")), above);
+  const Name above = x.where(is(infinity), x.number(e.real("max")), x);
+  const Name finite = x.where(is(-infinity), x.number(e.real("min")), above);
   return x.where(x.of("IsNaN", x), x.number(e.real("nan")), finite);
 };
 
