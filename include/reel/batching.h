@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "reel/detail/point.h"
+#include "reel/detail/batching.h"
 #include "reel/nn/module.h"
 
 #pragma GCC visibility push(default)
@@ -78,7 +78,7 @@
 ///
 /// Results differ from those of single calls by rounding. The order in which examples run, and with it every random
 /// number and every bit, is the same in each run; but the examples take turns, so an example draws other random numbers
-/// (for its dropout, say) than it would alone or in a loop. Threads may each run a map of their own.
+/// (for its dropout, say) than it would alone or in a scheduler. Threads may each run a map of their own.
 namespace reel::batching {
 
 /// What a map did: `Report report; map(examples, f, {.report = &report});`. It adds to what it holds. Measuring takes
@@ -132,21 +132,21 @@ struct FunctionRef {
 void run(size_t n, FunctionRef f, const MapOptions& options);
 
 /// f(0) as a fiber of its own, or in join() where there cannot be another fiber.
-class Fork {
+class ForkedFiber {
  public:
-  explicit Fork(FunctionRef f);
-  Fork(const Fork&) = delete;
-  Fork& operator=(const Fork&) = delete;
-  ~Fork();      // waits for the fiber
-  void join();  // the same, and throws what f has thrown
+  explicit ForkedFiber(FunctionRef f);
+  ForkedFiber(const ForkedFiber&) = delete;
+  ForkedFiber& operator=(const ForkedFiber&) = delete;
+  ~ForkedFiber();  // waits for the fiber
+  void join();     // the same, and throws what f has thrown
 
  private:
-  friend class Loop;
+  friend class FiberScheduler;
   void wait();
   const FunctionRef f_;
-  class Loop* loop_ = nullptr;  // that of the fiber; none: there is no fiber
-  Task* waiter_ = nullptr;      // which is in wait()
-  bool ended_ = false;          // the fiber
+  class FiberScheduler* scheduler_ = nullptr;  // that of the fiber; none: there is no fiber
+  FiberTask* waiter_ = nullptr;                // which is in wait()
+  bool ended_ = false;                         // the fiber
   std::exception_ptr error_;
 };
 
@@ -227,7 +227,7 @@ auto both(F&& f, G&& g) {
   } else {
     std::optional<std::invoke_result_t<G&>> second;
     auto call = [&] { second.emplace(g()); };
-    internal::Fork fork({&call, [](void* object, size_t) { (*static_cast<decltype(&call)>(object))(); }});
+    internal::ForkedFiber fork({&call, [](void* object, size_t) { (*static_cast<decltype(&call)>(object))(); }});
     std::invoke_result_t<F&> first = f();
     fork.join();
     return std::pair<std::invoke_result_t<F&>, std::invoke_result_t<G&>>(std::move(first), std::move(*second));
@@ -246,10 +246,10 @@ auto rows(std::string name, F f) {
     using Self = const internal::Function<F>;
     static_assert(nn::internal::Joinable<Self, Args...>,
                   "batching::rows: the result is not made of Tensors, or an argument cannot be compared");
-    if (internal::Meeting* const meeting = internal::meeting()) {
+    if (internal::BatchScheduler* const scheduler = internal::scheduler()) {
       nn::internal::JoinedCall<Self, Args...> call(*function, function.get(), false, 2, args...);
-      if (meeting->wait(call)) return call.result();
-      const internal::Alone alone(call.state == internal::Call::State::kAlone);
+      if (scheduler->wait(call)) return call.result();
+      const internal::NoBatchingGuard no_batching(call.state == internal::Call::State::kAlone);
       return function->f(args...);
     }
     return function->f(args...);

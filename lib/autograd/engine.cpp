@@ -7,9 +7,9 @@
 #include "lib/autograd/autocast.h"
 #include "lib/autograd/backward.h"
 #include "lib/autograd/gradient_ops.h"
-#include "lib/core/fibers.h"
 #include "lib/core/per_thread.h"
 #include "lib/core/profile.h"
+#include "reel/detail/no_batching_guard.h"
 
 // A backward pass has two steps. The first traverses the graph from the roots, and gives every node and every leaf the
 // number of edges that will deliver a gradient to it: its dependencies. In the second a node whose last gradient has
@@ -173,7 +173,7 @@ void GraphTask::run_node(Node* node) {
 }
 
 // All gradients of the outputs have arrived: compute what is pending, run the hooks, keep what retain_grad and the
-// targets want. There may be as many of these as there are outputs: no loop within a loop.
+// targets want. There may be as many of these as there are outputs: no scheduler within a scheduler.
 void GraphTask::finish_outputs(Node& node) {
   NodeOutput* outputs = node.outputs();
   for (uint32_t i = 0; i < node.num_outputs; ++i) outputs[i].grad.materialize(outputs[i].metadata);
@@ -296,7 +296,7 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   } nesting(mine.depth);
   const GradMode mode(create_graph);
   const AutocastScope no_autocast(kFloat32);
-  const batching::internal::Apart apart;
+  const batching::internal::NoBatchingGuard no_batching;
   task.id = new_pass();
   task.retain_graph = retain_graph || create_graph;
   task.all_leaves = targets.empty();

@@ -1,5 +1,7 @@
 #include "lib/core/fibers.h"
 
+#include "lib/core/op_modes.h"
+
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -68,8 +70,12 @@ constexpr size_t round_down(size_t bytes) { return bytes / kPage * kPage; }
 }  // namespace
 
 constinit thread_local OpModes op_modes;
-constinit thread_local batching::internal::Meeting* batching::internal::current_meeting = nullptr;
-constinit thread_local bool batching::internal::in_group = false;
+constinit thread_local batching::internal::BatchScheduler* current_scheduler = nullptr;
+
+batching::internal::NoBatchingGuard::NoBatchingGuard(bool active)
+    : before_(active ? exchange_scheduler(nullptr) : current_scheduler) {}
+batching::internal::NoBatchingGuard::~NoBatchingGuard() { exchange_scheduler(before_); }
+
 constinit thread_local Fiber Fiber::own_, *Fiber::running_ = nullptr, *Fiber::before_ = nullptr;
 
 Fiber::Fiber(void (*main)(void*), void* argument, size_t stack_bytes) : main_(main), argument_(argument) {

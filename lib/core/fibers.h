@@ -1,8 +1,5 @@
 #pragma once
 #include <cstddef>
-#include <utility>
-
-#include "lib/core/op_modes.h"
 
 namespace reel {
 
@@ -56,34 +53,5 @@ class Fiber {
   size_t size_ = 0;
   [[maybe_unused]] void *fake_stack_ = nullptr, *tsan_ = nullptr;
 };
-
-namespace batching::internal {
-class Meeting;  // reel/detail/point.h
-/// Where the calls of the running fiber wait for others; nullptr where they do not.
-extern constinit thread_local Meeting* current_meeting;
-/// Sets it, and returns what it was.
-inline Meeting* exchange_meeting(Meeting* meeting) {
-  op_modes.set(OpModes::kBatching, meeting != nullptr);
-  return std::exchange(current_meeting, meeting);
-}
-
-/// in_group is true while this thread makes one call of those of several examples.
-extern constinit thread_local bool in_group;
-/// NotJoinable is thrown while in_group is true by what has to see each example's call: each is then made by itself. It
-/// is not a std::exception, since programs catch those.
-struct NotJoinable {};
-
-/// While it lives, the running fiber does not wait: it is in the middle of something that belongs to the thread.
-class Apart {
- public:
-  Apart() : before_(exchange_meeting(nullptr)) {}
-  ~Apart() { exchange_meeting(before_); }
-  Apart(const Apart&) = delete;
-  Apart& operator=(const Apart&) = delete;
-
- private:
-  Meeting* const before_;
-};
-}  // namespace batching::internal
 
 }  // namespace reel

@@ -1,7 +1,9 @@
 // This file has the modes of a thread, which change what its ops do.
 #pragma once
 #include <cstdint>
+#include <utility>
 
+#include "reel/detail/no_batching_guard.h"
 #include "reel/types.h"
 
 namespace reel {
@@ -25,6 +27,14 @@ struct OpModes {
   }
 };
 extern constinit thread_local OpModes op_modes;
+
+/// The scheduler with which calls of the running fiber wait for others, in batching::map; nullptr where they do not.
+extern constinit thread_local batching::internal::BatchScheduler* current_scheduler;
+/// Makes another scheduler the current one, or none, and returns the one before.
+inline batching::internal::BatchScheduler* exchange_scheduler(batching::internal::BatchScheduler* scheduler) {
+  op_modes.set(OpModes::kBatching, scheduler != nullptr);
+  return std::exchange(current_scheduler, scheduler);
+}
 
 /// Returns whether ops are written down: then a write to memory has to be an op of its own, and what ops do must not
 /// depend on values.

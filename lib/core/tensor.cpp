@@ -10,7 +10,7 @@
 #include "lib/core/op_trace.h"
 #include "lib/core/tensor_impl.h"
 #include "lib/device.h"
-#include "reel/detail/point.h"
+#include "reel/detail/batching.h"
 
 namespace reel {
 
@@ -234,7 +234,7 @@ Scalar Tensor::item() const {
   REEL_CHECK(view.numel == 1, "item: the tensor has ", view.numel, " elements, shape ", view.shape);
   if (device() != kCPU) return to(kCPU).item();
   if (op_modes.active) [[unlikely]] {
-    if (op_modes.has(OpModes::kBatching)) batching::internal::current_meeting->note_item();
+    if (op_modes.has(OpModes::kBatching)) current_scheduler->note_item();
     if (is_tracing()) host_reads("item", *this);
   }
   return element(view, 0);

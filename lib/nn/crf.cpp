@@ -120,29 +120,29 @@ bool are_chains(std::span<const Tensor> emissions, std::span<const Tensor> tags,
 
 }  // namespace
 
-std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::Meeting& meeting, const Tensor& emissions,
-                                          const Tensor& tags, const Tensor& lengths) {
+std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
+                                          const Tensor& emissions, const Tensor& tags, const Tensor& lengths) {
   if (lengths.defined() || !are_chains({&emissions, 1}, {&tags, 1}, false)) return {};
   JoinedChains call(crf, crf.has_hooks_within(), {&emissions, 1}, {&tags, 1}, nullptr);
-  if (!meeting.wait(call)) return {};
+  if (!scheduler.wait(call)) return {};
   return call.scores.squeeze(0);
 }
 
-std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::Meeting& meeting,
+std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
                                           std::span<const Tensor> emissions, std::span<const Tensor> tags) {
   if (!are_chains(emissions, tags, true)) return {};
   JoinedChains call(crf, crf.has_hooks_within(), emissions, tags, nullptr);
-  if (!meeting.wait(call)) return {};
+  if (!scheduler.wait(call)) return {};
   return reduced(call.scores, crf.options.reduction);
 }
 
-std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::Meeting& meeting, const Ragged& emissions,
-                                          const Ragged& tags) {
+std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
+                                          const Ragged& emissions, const Ragged& tags) {
   const bool fits = emissions.lengths && tags.lengths && *emissions.lengths == *tags.lengths;
   if (!fits || !are_chains({&emissions.values, 1}, {&tags.values, 1}, true)) return {};
   if (emissions.lengths->total() != emissions.values.size(0)) return {};
   JoinedChains call(crf, crf.has_hooks_within(), {&emissions.values, 1}, {&tags.values, 1}, emissions.lengths.get());
-  if (!meeting.wait(call)) return {};
+  if (!scheduler.wait(call)) return {};
   return reduced(call.scores, crf.options.reduction);
 }
 
@@ -163,10 +163,10 @@ Tensor CRF::forward(const Ragged& emissions, const Ragged& tags) const {
 }
 
 CrfPaths CRF::decode(const Tensor& emissions, const Tensor& lengths) const {
-  if (batching::internal::Meeting* const meeting = batching::internal::meeting();
-      meeting && !lengths.defined() && emissions.defined() && emissions.dim() == 2 && emissions.size(0) > 0) {
+  if (batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler();
+      scheduler && !lengths.defined() && emissions.defined() && emissions.dim() == 2 && emissions.size(0) > 0) {
     JoinedChains call(*this, false, {&emissions, 1}, {}, nullptr);
-    if (meeting->wait(call)) return {call.paths, call.scores.squeeze(0)};
+    if (scheduler->wait(call)) return {call.paths, call.scores.squeeze(0)};
   }
   const CrfPaths paths = crf_decode(by_steps(emissions, options, 3), transitions, start_transitions, end_transitions,
                                     lengths, options.allowed);

@@ -134,7 +134,7 @@ void watch(const char* name, std::vector<Tensor>& tensors, const std::vector<siz
 
 HookedCall::HookedCall(const Module& module, std::vector<Tensor> inputs)
     : module_(module), hooks_(module.hooks_), inputs_(std::move(inputs)) {
-  if (batching::internal::in_group) throw batching::internal::NotJoinable();
+  if (batching::internal::in_group()) throw batching::internal::NotJoinable();
   const size_t count = inputs_.size();
   for (const auto& [id, hook] : std::vector(hooks_->before)) {
     (*hook)(*hooks_->module, inputs_);
@@ -149,7 +149,7 @@ HookedCall::HookedCall(const Module& module, std::vector<Tensor> inputs)
     if (!at.empty())
       watch("module_inputs", inputs_, at, [state = backward_](std::vector<Tensor>& grads) { state->run(grads); });
   }
-  if (!hooks_->computed.empty()) apart_ = std::make_shared<batching::internal::Apart>();
+  if (!hooks_->computed.empty()) no_batching_ = std::make_shared<batching::internal::NoBatchingGuard>();
   for (const Computed& computed : hooks_->computed) shown_.push_back(computed.value());
   for (size_t i = 0; i < shown_.size(); ++i) std::swap(hooks_->computed[i].handle(), shown_[i]);
   ++hooks_->depth;

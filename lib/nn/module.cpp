@@ -369,7 +369,7 @@ std::string Module::label() const {
 
 void internal::UnjoinedCall::report() noexcept {
   try {
-    meeting_->note(ModuleParts::label(module_), reason_);
+    scheduler_->note(ModuleParts::label(module_), reason_);
   } catch (const std::bad_alloc&) {  // then the report lacks it
   }
 }

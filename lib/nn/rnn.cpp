@@ -220,7 +220,7 @@ std::span<const Tensor> parts_of(const Ragged& x) { return {&x.values, 1}; }
 template <class Derived>
 template <class Net, class Sequences, class State>
 requires(!std::same_as<Sequences, PackedSequence>) auto Recurrent<Derived>::join_sequences(
-    const Net& net, batching::internal::Meeting& meeting, const Sequences& x, const State& given)
+    const Net& net, batching::internal::BatchScheduler& scheduler, const Sequences& x, const State& given)
     -> std::optional<decltype(net.forward(x, given))> {
   constexpr bool is_one = std::is_same_v<Sequences, Tensor>, is_ragged = std::is_same_v<Sequences, Ragged>;
   const std::span<const Tensor> parts = parts_of(x);
@@ -247,7 +247,7 @@ requires(!std::same_as<Sequences, PackedSequence>) auto Recurrent<Derived>::join
   if (!fits || (defined != 0 && defined != count)) return {};
   using Result = decltype(net.forward(std::declval<const Ragged&>(), given));
   JoinedSequences<Net, State, Result> call(net, net.has_hooks_within(), parts, ragged, std::move(states));
-  if (!meeting.wait(call)) return {};
+  if (!scheduler.wait(call)) return {};
   std::remove_cvref_t<decltype(net.forward(x, given))> result;
   std::vector<Tensor> outputs = call.sequences();
   if constexpr (is_ragged)
@@ -261,10 +261,10 @@ requires(!std::same_as<Sequences, PackedSequence>) auto Recurrent<Derived>::join
   return result;
 }
 
-#define REEL_JOIN(Net, State, Sequences)                                                                   \
-  template auto Recurrent<Net>::join_sequences(const Net&, batching::internal::Meeting&, const Sequences&, \
-                                               const State&)                                               \
-      ->std::optional<decltype(std::declval<const Net&>().forward(std::declval<const Sequences&>(),        \
+#define REEL_JOIN(Net, State, Sequences)                                                                          \
+  template auto Recurrent<Net>::join_sequences(const Net&, batching::internal::BatchScheduler&, const Sequences&, \
+                                               const State&)                                                      \
+      ->std::optional<decltype(std::declval<const Net&>().forward(std::declval<const Sequences&>(),               \
                                                                   std::declval<const State&>()))>;
 #define REEL_JOIN_ALL(Net, State)                \
   REEL_JOIN(Net, State, Tensor)                  \

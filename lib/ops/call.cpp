@@ -5,8 +5,7 @@
 #include <array>
 
 #include "lib/autograd/autocast.h"
-#include "lib/core/fibers.h"
-#include "reel/detail/point.h"
+#include "reel/detail/batching.h"
 
 namespace reel::detail {
 namespace {
@@ -125,7 +124,7 @@ class BatchedOp final : public batching::internal::Call {
     const std::span<const Tensor> all = call_.results();
     return {all.begin(), all.end()};
   }
-  void take(const Call&, std::span<std::vector<Tensor>> outputs, size_t at) override {
+  void set_result_from_group(const Call&, std::span<std::vector<Tensor>> outputs, size_t at) override {
     const std::span<Tensor> own = call_.results();
     for (size_t i = 0; i < own.size(); ++i) own[i] = std::move(outputs[i][at]);
   }
@@ -159,10 +158,10 @@ bool may_be_batched(const OpInfo& info, Inputs inputs) {
 
 void run_in_modes(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call) {
   if (op_modes.has(OpModes::kBatching) && may_be_batched(info, inputs)) {
-    if (batching::internal::Meeting* const meeting = batching::internal::meeting()) {
+    if (batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler()) {
       BatchedOp batched(info, inputs, attributes, call);
-      if (meeting->wait(batched)) return;
-      const batching::internal::Apart apart;
+      if (scheduler->wait(batched)) return;
+      const batching::internal::NoBatchingGuard no_batching;
       return run_cast(info, inputs, attributes, call);
     }
   }

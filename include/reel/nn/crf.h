@@ -55,11 +55,11 @@ struct CRF : Layer<CRF> {
  private:
   friend struct Layer<CRF>;
   // The call as part of one for several examples' chains, if there are others.
-  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::Meeting& meeting,
+  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
                                               const Tensor& emissions, const Tensor& tags, const Tensor& lengths = {});
-  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::Meeting& meeting,
+  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
                                               std::span<const Tensor> emissions, std::span<const Tensor> tags);
-  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::Meeting& meeting,
+  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
                                               const Ragged& emissions, const Ragged& tags);
 };
 

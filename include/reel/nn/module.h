@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "reel/nn/detail/batching.h"
 #include "reel/nn/detail/call.h"
-#include "reel/nn/detail/point.h"
 #include "reel/nn/parameter.h"
 #include "reel/profile.h"
 #include "reel/state_dict.h"
@@ -269,22 +269,22 @@ struct Layer : Module {
   [[gnu::noinline]] static decltype(auto) observe(Self& self, Args&&... args) {
     if constexpr (internal::batching_of<Derived>() == batching::kRows &&
                   internal::Joinable<const Derived, std::remove_cvref_t<Args>...>) {
-      if (batching::internal::Meeting* const meeting = batching::internal::meeting()) {
+      if (batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler()) {
         internal::JoinedCall<const Derived, std::remove_cvref_t<Args>...> call(self, &self, self.is_training(),
                                                                                rank_of(self), args...);
-        if (meeting->wait(call)) return call.result();
-        const batching::internal::Alone alone(call.state == batching::internal::Call::State::kAlone);
+        if (scheduler->wait(call)) return call.result();
+        const batching::internal::NoBatchingGuard no_batching(call.state == batching::internal::Call::State::kAlone);
         return observe_alone(self, std::forward<Args>(args)...);
       }
       return observe_alone(self, std::forward<Args>(args)...);
-    } else if constexpr (requires(batching::internal::Meeting & meeting) {
-                           Derived::join_sequences(self, meeting, args...);
+    } else if constexpr (requires(batching::internal::BatchScheduler & scheduler) {
+                           Derived::join_sequences(self, scheduler, args...);
                          }) {
-      if (batching::internal::Meeting* const meeting = batching::internal::meeting()) {
+      if (batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler()) {
         const internal::UnjoinedCall unjoined(self, "its arguments do not allow it");
-        if (auto result = Derived::join_sequences(self, *meeting, args...))
+        if (auto result = Derived::join_sequences(self, *scheduler, args...))
           return typename decltype(result)::value_type(*std::move(result));
-        const batching::internal::Alone alone;
+        const batching::internal::NoBatchingGuard no_batching;
         return observe_alone(self, std::forward<Args>(args)...);
       }
       return observe_alone(self, std::forward<Args>(args)...);

@@ -60,10 +60,8 @@ struct Recurrent : Layer<Derived> {
   friend struct Layer<Derived>;
   // The call as part of one for several examples' sequences, if there are others.
   template <class Net, class Sequences, class State>
-  requires(!std::same_as<Sequences, PackedSequence>) static auto join_sequences(const Net& net,
-                                                                                batching::internal::Meeting& meeting,
-                                                                                const Sequences& sequences,
-                                                                                const State& state)
+  requires(!std::same_as<Sequences, PackedSequence>) static auto join_sequences(
+      const Net& net, batching::internal::BatchScheduler& scheduler, const Sequences& sequences, const State& state)
       -> std::optional<decltype(net.forward(sequences, state))>;
 };
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "reel/detail/point.h"
+#include "reel/detail/batching.h"
 #include "reel/nn/detail/call.h"
 
 #pragma GCC visibility push(default)
@@ -65,12 +65,12 @@ concept Joinable = ((kind_of<Args> != Kind::kNone || std::equality_comparable<st
 class UnjoinedCall {
  public:
   UnjoinedCall(const Module& module, const char* reason)
-      : module_(module), reason_(reason), meeting_(batching::internal::meeting()) {
-    if (meeting_ && !meeting_->reports()) meeting_ = nullptr;
-    if (meeting_) waits_ = meeting_->waits();
+      : module_(module), reason_(reason), scheduler_(batching::internal::scheduler()) {
+    if (scheduler_ && !scheduler_->reports()) scheduler_ = nullptr;
+    if (scheduler_) waits_ = scheduler_->waits();
   }
   ~UnjoinedCall() {
-    if (meeting_ && meeting_->waits() == waits_) report();
+    if (scheduler_ && scheduler_->waits() == waits_) report();
   }
   UnjoinedCall(const UnjoinedCall&) = delete;
   UnjoinedCall& operator=(const UnjoinedCall&) = delete;
@@ -79,7 +79,7 @@ class UnjoinedCall {
   void report() noexcept;
   const Module& module_;
   const char* const reason_;
-  batching::internal::Meeting* meeting_;
+  batching::internal::BatchScheduler* scheduler_;
   int64_t waits_ = 0;
 };
 
@@ -89,8 +89,8 @@ class JoinedCall final : public batching::internal::Call {
  public:
   using Result = std::remove_cv_t<decltype(std::declval<Self&>().forward(std::declval<const Args&>()...))>;
 
-  JoinedCall(Self& self, const void* what, bool training, int64_t least_rank, const Args&... args)
-      : Call(batching::kRows, what, typeid(JoinedCall), training, least_rank), self_(self), args_(args...) {
+  JoinedCall(Self& self, const void* what, bool training, int64_t min_rank, const Args&... args)
+      : Call(batching::kRows, what, typeid(JoinedCall), training, min_rank), self_(self), args_(args...) {
     (visit_structure(args, [this](const Tensor* tensor) { add(tensor); }), ...);
   }
 
@@ -103,7 +103,7 @@ class JoinedCall final : public batching::internal::Call {
     std::apply([&](const Args&... args) { forward(hold(static_cast<const Args*>(nullptr), args)...); }, args_);
   }
   std::vector<Tensor> outputs() const override { return collect_tensors(*result_); }
-  void take(const Call& leader, std::span<std::vector<Tensor>> outputs, size_t at) override {
+  void set_result_from_group(const Call& leader, std::span<std::vector<Tensor>> outputs, size_t at) override {
     if constexpr (std::is_same_v<Result, Tensor>) {
       result_.emplace(std::move(outputs[0][at]));
     } else {

@@ -1,4 +1,4 @@
-#include "lib/batching/context.h"
+#include "lib/batching/thread_state.h"
 
 #include "lib/autograd/tape.h"
 #include "lib/autograd/trace.h"
@@ -7,21 +7,21 @@
 
 namespace reel::batching {
 
-void Context::save() {
+void ThreadStateSnapshot::save() {
   grad_mode_ = grad_mode, anomaly_ = anomaly, watching_ = watching;
   autocast_ = op_modes.autocast, casts_ = parameter_casts, device_ = where_by_default;
   if (profile::running()) [[unlikely]]
     profile::pause_events(events_);
 }
 
-void Context::restore() {
+void ThreadStateSnapshot::restore() {
   grad_mode = grad_mode_, anomaly = anomaly_, watching = watching_;
   op_modes.set_autocast(autocast_), parameter_casts = casts_, where_by_default = device_;
   if (!events_.events.empty()) [[unlikely]]
     profile::resume_events(events_);
 }
 
-void Context::begin() {
+void ThreadStateSnapshot::begin() {
   grad_mode_ = grad_mode, anomaly_ = anomaly, watching_ = watching;
   autocast_ = op_modes.autocast, casts_ = parameter_casts, device_ = where_by_default;
 }

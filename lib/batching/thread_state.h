@@ -1,3 +1,4 @@
+// The state of a thread that each fiber has for itself.
 #pragma once
 #include <cstdint>
 
@@ -7,12 +8,13 @@
 
 namespace reel::batching {
 
-/// The state of the thread that is each fiber's own: guards on its stack change it and change it back.
-class Context {
+/// A ThreadStateSnapshot holds the state of the thread that is each fiber's own: guards on its stack change it and
+/// change it back.
+class ThreadStateSnapshot {
  public:
-  /// That of the running fiber, for one that begins now.
+  /// Takes the state of the running fiber, for one that begins now.
   void begin();
-  /// That of the running fiber, which is about to wait.
+  /// Takes the state of the running fiber, which is about to wait.
   void save();
   /// Makes it the thread's again.
   void restore();
@@ -25,7 +27,7 @@ class Context {
   profile::OpenEvents events_;
 };
 
-/// What the states of fibers must have in common for their calls to be one.
+/// Returns what the states of fibers must have in common for their calls to be one.
 uint64_t current_modes();
 
 }  // namespace reel::batching

@@ -1,4 +1,4 @@
-#include "lib/batching/loop.h"
+#include "lib/batching/scheduler.h"
 
 #include <sys/resource.h>
 
@@ -29,11 +29,11 @@ struct WrongRows : Error {
 
 /// A NotFinite is thrown where a value that a group saves for its gradient is infinite or NaN.
 struct NotFinite {};
-/// While it lives, in_group is true.
+/// While an InGroup lives, in_group() is true.
 class InGroup {
  public:
-  InGroup() : before_(std::exchange(in_group, true)) {}
-  ~InGroup() { in_group = before_; }
+  InGroup() : before_(exchange_in_group(true)) {}
+  ~InGroup() { exchange_in_group(before_); }
   InGroup(const InGroup&) = delete;
   InGroup& operator=(const InGroup&) = delete;
 
@@ -42,7 +42,7 @@ class InGroup {
 };
 
 /// A fiber whose main() runs one function after another.
-struct Worker : Task {
+struct Worker : FiberTask {
   explicit Worker(void (*main)(void*)) : own(main, this, kStackBytes) { fiber = &own; }
   Fiber own;
 };
@@ -80,7 +80,7 @@ bool alike(const Tensor& a, const Tensor& b) {
 
 /// Can they be one call?
 bool alike(const Call& a, const Call& b) {
-  if (a.what != b.what || a.type != b.type || a.training != b.training || a.modes != b.modes || a.count != b.count)
+  if (a.callee != b.callee || a.type != b.type || a.training != b.training || a.modes != b.modes || a.count != b.count)
     return false;
   for (size_t i = 0; i < a.count; ++i) {
     if (!a.entries[i] || !b.entries[i]) {
@@ -136,31 +136,31 @@ double seconds(int64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseco
 
 // ---- fibers ---------------------------------------------------------------------------------------------------------
 
-Loop::Loop(Report* report) : before_(current_meeting), report_(report), faults_(page_faults()) {
+FiberScheduler::FiberScheduler(Report* report) : before_(current_scheduler), report_(report), faults_(page_faults()) {
   host_.fiber = &Fiber::running();
-  host_.loop = this;
+  host_.scheduler = this;
   reports_ = report != nullptr;
   if (report) began_ = profile::now();
   ++profile::internal::call_observers;
-  exchange_meeting(this);
+  exchange_scheduler(this);
 }
 
-Loop::~Loop() {
-  exchange_meeting(before_);
+FiberScheduler::~FiberScheduler() {
+  exchange_scheduler(before_);
   --profile::internal::call_observers;
   if (report_) report_->seconds += seconds(profile::now() - began_);
   for (; workers->idle.size() > kMaxKept; --workers->count) workers->idle.pop_back();
   trim_idle(page_faults() - faults_);
 }
 
-bool Loop::start(void (*run)(void*), void* argument, size_t limit) {
+bool FiberScheduler::start(void (*run)(void*), void* argument, size_t limit) {
   if (others_ + 1 >= limit) return false;
   auto& [idle, count] = *workers;
   try {
-    if (calls_.capacity() < others_ + 2) calls_.reserve(2 * others_ + 16);  // lead() must not fail
+    if (calls_.capacity() < others_ + 2) calls_.reserve(2 * others_ + 16);  // run_group_of() must not fail
     if (idle.empty()) {
       if (idle.capacity() == count) idle.reserve(2 * count + 16);
-      idle.push_back(std::make_unique<Worker>(&Loop::main));
+      idle.push_back(std::make_unique<Worker>(&FiberScheduler::main));
       ++count;
     }
   } catch (const std::bad_alloc&) {
@@ -168,42 +168,42 @@ bool Loop::start(void (*run)(void*), void* argument, size_t limit) {
   }
   Worker* const worker = idle.back().release();
   idle.pop_back();
-  worker->run = run, worker->argument = argument, worker->loop = this, worker->waits = 0, worker->row = SIZE_MAX;
-  worker->context.begin();
+  worker->run = run, worker->argument = argument, worker->scheduler = this, worker->waits = 0, worker->row = SIZE_MAX;
+  worker->thread_state.begin();
   ++others_;
   if (report_) report_->most_fibers = std::max(report_->most_fibers, static_cast<int64_t>(others_ + 1));
   make_ready(worker);
   return true;
 }
 
-void Loop::main(void* task) {
+void FiberScheduler::main(void* task) {
   auto* const self = static_cast<Worker*>(task);
   while (true) {
-    self->context.restore();
-    self->loop->chosen();
+    self->thread_state.restore();
+    self->scheduler->end_schedule_timing();
     self->run(self->argument);
-    self->loop->end_task();
+    self->scheduler->end_task();
   }
 }
 
-void Loop::end_task() {
+void FiberScheduler::end_task() {
   auto* const self = static_cast<Worker*>(running_);
   if (report_) choosing_ = profile::now();
-  self->context.save();  // ends what is open
+  self->thread_state.save();  // ends what is open
   --others_;
   workers->idle.emplace_back(self);
   running_ = choose();
   running_->fiber->switch_to();
 }
 
-void Loop::make_ready(Task* task) {
+void FiberScheduler::make_ready(FiberTask* task) {
   task->next = nullptr;
   (first_ready_ ? last_ready_->next : first_ready_) = task;
   last_ready_ = task;
 }
 
-Task* Loop::choose() {
-  if (Task* const next = first_ready_) {
+FiberTask* FiberScheduler::choose() {
+  if (FiberTask* const next = first_ready_) {
     first_ready_ = next->next;
     if (first_ready_) first_ready_->fiber->prefetch();
     return next;
@@ -212,30 +212,30 @@ Task* Loop::choose() {
     return a.size != b.size ? a.size < b.size : a.number > b.number;
   });
   Call* const first = largest->first;
-  first->state = largest->size == 1 ? Call::State::kAlone : Call::State::kLeads;
+  first->state = largest->size == 1 ? Call::State::kAlone : Call::State::kRunsGroup;
   *largest = groups_.back();
   groups_.pop_back();
   return first->task;
 }
 
-void Loop::suspend() {
-  Task* const self = running_;
+void FiberScheduler::suspend() {
+  FiberTask* const self = running_;
   if (report_) choosing_ = profile::now();
-  self->context.save();
-  if (Task* const next = choose(); next != self) {
+  self->thread_state.save();
+  if (FiberTask* const next = choose(); next != self) {
     if (report_) ++report_->switches;
     running_ = next;
     next->fiber->switch_to();
   }
-  self->context.restore();
-  chosen();
+  self->thread_state.restore();
+  end_schedule_timing();
 }
 
-void Loop::chosen() {
+void FiberScheduler::end_schedule_timing() {
   if (report_) report_->schedule_seconds += seconds(profile::now() - choosing_);
 }
 
-void Loop::cancel() {
+void FiberScheduler::cancel() {
   cancelled_ = true;
   for (const Group& group : groups_)
     for (Call* call = group.first; call; call = call->next)
@@ -245,28 +245,28 @@ void Loop::cancel() {
 
 // ---- calls ----------------------------------------------------------------------------------------------------------
 
-bool Loop::find_rows(Call& call) {
-  if (!call.fits || call.least_rank == 0) return false;
+bool FiberScheduler::find_rows(Call& call) {
+  if (!call.fits || call.min_rank == 0) return false;
   if (call.mode == kSequences) return call.rows >= 0;
   for (size_t i = 0; i < call.count; ++i) {
     if (!call.entries[i] || !call.entries[i]->defined()) continue;
     const View& view = view_of(*call.entries[i]);
-    if (view.shape.size() < (is_floating_point(view.dtype) ? call.least_rank : 1)) return false;
+    if (view.shape.size() < (is_floating_point(view.dtype) ? call.min_rank : 1)) return false;
     if (call.rows >= 0 && view.shape[0] != call.rows) return false;
     call.rows = view.shape[0];
   }
   return call.rows >= 0;
 }
 
-bool Loop::wait(Call& call) {
+bool FiberScheduler::wait(Call& call) {
   if (std::uncaught_exceptions() > 0) return false;  // a destructor must not be left by an exception
   if (cancelled_) throw Cancelled();
   ++running_->waits;
   if (!find_rows(call)) {
     if (report_)
-      note(call.label(), !call.fits             ? "it has too many tensors"
-                         : call.least_rank == 0 ? "it has hooks, or options that do not allow it"
-                                                : "its arguments have no rows, or different numbers of them");
+      note(call.label(), !call.fits           ? "it has too many tensors"
+                         : call.min_rank == 0 ? "it has hooks, or options that do not allow it"
+                                              : "its arguments have no rows, or different numbers of them");
     return false;
   }
   call.modes = current_modes();
@@ -284,7 +284,7 @@ bool Loop::wait(Call& call) {
   suspend();
   switch (call.state) {
     case Call::State::kDone: return true;
-    case Call::State::kLeads: return lead(call);
+    case Call::State::kRunsGroup: return run_group_of(call);
     case Call::State::kCancelled: throw Cancelled();
     default: break;
   }
@@ -292,7 +292,7 @@ bool Loop::wait(Call& call) {
   return false;
 }
 
-void Loop::add_to_group(Call& call) {
+void FiberScheduler::add_to_group(Call& call) {
   for (Group& group : groups_)
     if (alike(*group.first, call)) {
       group.last = group.last->next = &call;
@@ -302,14 +302,14 @@ void Loop::add_to_group(Call& call) {
   groups_.push_back({&call, &call, 1, groups_made_++});
 }
 
-bool Loop::lead(Call& first) {
+bool FiberScheduler::run_group_of(Call& first) {
   calls_.clear();
   for (Call* call = &first; call; call = call->next) calls_.push_back(call);
   // If the group fails, each call runs by itself, so that only the wrong ones throw.
   for (Call* call : calls_) call->state = Call::State::kAlone;
   std::exception_ptr wrong;
   try {
-    const Apart apart;
+    const NoBatchingGuard no_batching;
     const InGroup group;
     const detail::TransposedWeights::Use use(weights_);
     try {
@@ -329,7 +329,7 @@ bool Loop::lead(Call& first) {
 
 // Runs the calls whose arguments are finite as a group. Where a call's result has no gradient, 0 times infinity must
 // not be added to the gradients of parameters, which all calls share.
-void Loop::run_finite() {
+void FiberScheduler::run_finite() {
   Call *first = nullptr, *last = nullptr;
   for (Call* call : calls_) {
     call->next = nullptr;
@@ -340,7 +340,7 @@ void Loop::run_finite() {
   if (first && first != last && calls_.size() > 1) run_group(*first);
 }
 
-void Loop::run_group(Call& first) {
+void FiberScheduler::run_group(Call& first) {
   size_t size = 0;
   int64_t rows = 0;
   for (Call* call = &first; call; call = call->next) ++size, rows += call->rows;
@@ -349,9 +349,10 @@ void Loop::run_group(Call& first) {
   std::optional<profile::Scope> scope;
   if (profile::running()) scope.emplace(first.label(), profile::Kind::kLayer);
   struct Clear {
-    Loop& loop;
+    FiberScheduler& scheduler;
     ~Clear() {
-      loop.parts_.clear(), loop.inputs_.clear(), loop.counts_.clear(), loop.gathers_.clear(), loop.saved_.clear();
+      scheduler.parts_.clear(), scheduler.inputs_.clear(), scheduler.counts_.clear(), scheduler.gathers_.clear(),
+          scheduler.saved_.clear();
     }
   } clear{*this};
   {
@@ -375,7 +376,7 @@ void Loop::run_group(Call& first) {
   }
 }
 
-void Loop::run_rows(Call& first, size_t size, int64_t rows, RowGroup* group, Report::Row* row) {
+void FiberScheduler::run_rows(Call& first, size_t size, int64_t rows, RowGroup* group, Report::Row* row) {
   const int64_t began = row ? profile::now() : 0;
   for (Call* call = &first; call; call = call->next) counts_.push_back(call->rows);
   for (size_t i = 0; i < first.count; ++i) {
@@ -412,14 +413,14 @@ void Loop::run_rows(Call& first, size_t size, int64_t rows, RowGroup* group, Rep
     outputs.push_back(detail::scatter_rows(whole, counts_, group, result));
   }
   size_t at = 1;
-  for (Call* call = first.next; call; call = call->next) call->take(first, outputs, at++);
-  first.take(first, outputs, 0);
+  for (Call* call = first.next; call; call = call->next) call->set_result_from_group(first, outputs, at++);
+  first.set_result_from_group(first, outputs, 0);
 }
 
 // ---- the report -----------------------------------------------------------------------------------------------------
 
-Report::Row& Loop::row_of(const Call& call) {
-  const auto [number, added] = row_numbers_.try_emplace(call.what, report_->rows.size());
+Report::Row& FiberScheduler::row_of(const Call& call) {
+  const auto [number, added] = row_numbers_.try_emplace(call.callee, report_->rows.size());
   if (added) {
     const std::string name = call.label();
     const auto same = std::find_if(report_->rows.begin(), report_->rows.end(),
@@ -430,13 +431,13 @@ Report::Row& Loop::row_of(const Call& call) {
   return report_->rows[number->second];
 }
 
-void Loop::note(const std::string& label, const char* reason) {
+void FiberScheduler::note(const std::string& label, const char* reason) {
   for (Report::Unbatched& known : report_->unbatched)
     if (known.name == label && known.reason == reason) return void(++known.calls);
   report_->unbatched.push_back({label, reason, 1});
 }
 
-void Loop::note_item() {
+void FiberScheduler::note_item() {
   if (!report_) return;
   ++report_->items;
   if (running_->row < report_->rows.size()) ++report_->rows[running_->row].items;
@@ -448,14 +449,14 @@ namespace {
 
 /// The examples of one map, which several fibers take.
 struct Work {
-  Loop& loop;
+  FiberScheduler& scheduler;
   const FunctionRef f;
   const size_t size;
-  const bool whole;  // the loop's own map, not one inside of it
+  const bool whole;  // the scheduler's own map, not one inside of it
   size_t next = 0, fibers = 0;
   std::exception_ptr error = {};
   bool stopped = false;
-  Task* waiter = nullptr;
+  FiberTask* waiter = nullptr;
 
   void take() {
     while (next < size && !stopped) {
@@ -466,24 +467,24 @@ struct Work {
       } catch (...) {
         if (!error) error = std::current_exception();
         stopped = true;
-        if (whole) loop.cancel();
+        if (whole) scheduler.cancel();
       }
     }
   }
   static void run(void* object) {
     auto& work = *static_cast<Work*>(object);
     work.take();
-    if (--work.fibers == 0 && work.waiter) work.loop.make_ready(work.waiter);
+    if (--work.fibers == 0 && work.waiter) work.scheduler.make_ready(work.waiter);
   }
   void run(size_t window) {
-    while (fibers + 1 < std::min(window, size) && loop.start(run, this, kMaxFibers)) ++fibers;
+    while (fibers + 1 < std::min(window, size) && scheduler.start(run, this, kMaxFibers)) ++fibers;
     take();
     while (fibers > 0) {
-      waiter = loop.running();
-      loop.suspend();
+      waiter = scheduler.running();
+      scheduler.suspend();
     }
     if (error) std::rethrow_exception(error);
-    if (loop.cancelled()) throw Cancelled();
+    if (scheduler.cancelled()) throw Cancelled();
   }
 };
 
@@ -491,42 +492,42 @@ struct Work {
 
 void run(size_t n, FunctionRef f, const MapOptions& options) {
   REEL_CHECK(options.window >= 1, "batching::map: window must be at least 1, got ", options.window);
-  if (auto* const loop = static_cast<Loop*>(current_meeting)) {
-    Work{*loop, f, n, false}.run(n);
+  if (auto* const scheduler = static_cast<FiberScheduler*>(current_scheduler)) {
+    Work{*scheduler, f, n, false}.run(n);
     return;
   }
-  Loop loop(options.report);
-  Work{loop, f, n, true}.run(static_cast<size_t>(options.window));
+  FiberScheduler scheduler(options.report);
+  Work{scheduler, f, n, true}.run(static_cast<size_t>(options.window));
 }
 
-Fork::Fork(FunctionRef f) : f_(f) {
-  auto* const loop = static_cast<Loop*>(current_meeting);
+ForkedFiber::ForkedFiber(FunctionRef f) : f_(f) {
+  auto* const scheduler = static_cast<FiberScheduler*>(current_scheduler);
   const auto branch = [](void* object) {
-    auto& fork = *static_cast<Fork*>(object);
+    auto& fork = *static_cast<ForkedFiber*>(object);
     try {
       fork.f_.call(fork.f_.object, 0);
     } catch (...) {
       fork.error_ = std::current_exception();
     }
     fork.ended_ = true;
-    if (fork.waiter_) fork.loop_->make_ready(fork.waiter_);
+    if (fork.waiter_) fork.scheduler_->make_ready(fork.waiter_);
   };
-  if (!loop || loop->cancelled()) return;
-  loop_ = loop;
-  if (!loop->start(branch, this, kManyFibers)) loop_ = nullptr;
+  if (!scheduler || scheduler->cancelled()) return;
+  scheduler_ = scheduler;
+  if (!scheduler->start(branch, this, kManyFibers)) scheduler_ = nullptr;
 }
 
-void Fork::wait() {
-  while (loop_ && !ended_) {
-    waiter_ = loop_->running();
-    loop_->suspend();
+void ForkedFiber::wait() {
+  while (scheduler_ && !ended_) {
+    waiter_ = scheduler_->running();
+    scheduler_->suspend();
   }
 }
 
-Fork::~Fork() { wait(); }
+ForkedFiber::~ForkedFiber() { wait(); }
 
-void Fork::join() {
-  if (!loop_) return f_.call(f_.object, 0);
+void ForkedFiber::join() {
+  if (!scheduler_) return f_.call(f_.object, 0);
   wait();
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }

@@ -1,3 +1,4 @@
+// The fibers of batching::map, and how calls of theirs become one.
 #pragma once
 #include <exception>
 #include <memory>
@@ -5,49 +6,50 @@
 #include <vector>
 
 #include "lib/autograd/row_group.h"
-#include "lib/batching/context.h"
+#include "lib/batching/thread_state.h"
 #include "lib/core/fibers.h"
 #include "lib/ops/transposed.h"
 #include "reel/batching.h"
 
 namespace reel::batching::internal {
 
-/// A fiber with what it runs. Those that are done wait in a list of the thread for something new.
-struct Task {
+/// A fiber with what it runs. Fibers that are done wait in a list of the thread for something new.
+struct FiberTask {
   Fiber* fiber = nullptr;
-  Context context;
+  ThreadStateSnapshot thread_state;
   void (*run)(void*) = nullptr;  // does not throw
   void* argument = nullptr;
-  Loop* loop = nullptr;
-  Task* next = nullptr;  // behind this one in the list of those that can go on
+  FiberScheduler* scheduler = nullptr;
+  FiberTask* next = nullptr;  // the one behind it in the list of those that can go on
   int64_t waits = 0;
-  size_t row = SIZE_MAX;  // of the report: its last call
+  size_t row = SIZE_MAX;  // the row of the report that its last call has
 };
 
-/// A map in progress: the fibers of one thread that make calls together. The thread's own stack is one of them.
+/// A FiberScheduler is a map in progress: the fibers of one thread that make calls together. The thread's own stack is
+/// one of them.
 ///
-/// There is no fiber that schedules. One that has to wait chooses which goes on, and switches to it: first those that
-/// can, in the order in which they became ready; if there is none, the one that made the first call of the largest
-/// group, which makes that group's call, with its own state of the thread.
-class Loop final : public Meeting {
+/// There is no fiber that schedules. A fiber that has to wait chooses which goes on, and switches to it: first those
+/// that can, in the order in which they became ready; if there is none, the fiber that made the first call of the
+/// largest group, which makes that group's call, with its own state of the thread.
+class FiberScheduler final : public BatchScheduler {
  public:
-  explicit Loop(Report* report);
-  ~Loop();
-  Loop(const Loop&) = delete;
-  Loop& operator=(const Loop&) = delete;
+  explicit FiberScheduler(Report* report);
+  ~FiberScheduler();
+  FiberScheduler(const FiberScheduler&) = delete;
+  FiberScheduler& operator=(const FiberScheduler&) = delete;
 
   bool wait(Call& call) override;
   int64_t waits() const override { return running_->waits; }
   void note(const std::string& label, const char* reason) override;
   void note_item() override;
 
-  /// Lets `run(argument)` run in another fiber. False if there cannot be one more, or there are `limit`.
+  /// Lets `run(argument)` run in another fiber. Returns false if there cannot be one more, or there are `limit`.
   bool start(void (*run)(void*), void* argument, size_t limit);
   /// Suspends the running fiber until make_ready(it).
   void suspend();
-  void make_ready(Task* task);
-  Task* running() const { return running_; }
-  /// All calls that wait, now or later, end with an exception.
+  void make_ready(FiberTask* task);
+  FiberTask* running() const { return running_; }
+  /// Ends all calls that wait, now or later, with an exception.
   void cancel();
   bool cancelled() const { return cancelled_; }
 
@@ -59,25 +61,25 @@ class Loop final : public Meeting {
   };
   static void main(void* task);
   void end_task();  // returns with another task to run
-  Task* choose();
-  void chosen();
+  FiberTask* choose();
+  void end_schedule_timing();
   bool find_rows(Call& call);
   void add_to_group(Call& call);
-  bool lead(Call& first);
+  bool run_group_of(Call& first);
   void run_finite();
   void run_group(Call& first);
   void run_rows(Call& first, size_t size, int64_t rows, RowGroup* group, Report::Row* row);
   Report::Row& row_of(const Call& call);
 
-  Task host_;
-  Task* running_ = &host_;
-  Task *first_ready_ = nullptr, *last_ready_ = nullptr;
+  FiberTask host_;
+  FiberTask* running_ = &host_;
+  FiberTask *first_ready_ = nullptr, *last_ready_ = nullptr;
   std::vector<Group> groups_;
   uint64_t groups_made_ = 0;
   bool cancelled_ = false;
-  Meeting* const before_;
+  BatchScheduler* const before_;
   detail::TransposedWeights weights_;  // which no example changes
-  std::vector<Call*> calls_;           // which lead() makes
+  std::vector<Call*> calls_;           // which run_group_of() makes
   // Of run_group, kept for their capacity.
   std::vector<Tensor> parts_, inputs_, saved_;
   std::vector<Node*> gathers_;
