@@ -53,12 +53,6 @@ decltype(auto) enable_grad(F&& f) {
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 
-/// Options of grad() and backward().
-struct GradOptions {
-  bool retain_graph = false;  ///< Keep the graph for another backward pass. Implied by create_graph.
-  bool create_graph = false;  ///< Record the backward pass, so that the gradients can be differentiated again.
-  bool allow_unused = false;  ///< Undefined gradients for inputs that no output depends on, instead of an Error.
-};
 /// d(outputs)/d(inputs), summed over the outputs, each weighted by its grad_outputs (empty: 1 for one-element outputs;
 /// required, and of the output's shape, otherwise). One gradient for each input, of its shape and dtype. No tensor's
 /// grad() is changed, and only the part of the graph that leads to the inputs is traversed. The graph is freed unless

@@ -58,6 +58,13 @@ using GradHook = std::function<Tensor(const Tensor& grad)>;
 
 // ---- the tensor -----------------------------------------------------------------------------------------------------
 
+/// Options of grad() and backward().
+struct GradOptions {
+  bool retain_graph = false;  ///< Keep the graph for another backward pass. Implied by create_graph.
+  bool create_graph = false;  ///< Record the backward pass, so that the gradients can be differentiated again.
+  bool allow_unused = false;  ///< Undefined gradients for inputs that no output depends on, instead of an Error.
+};
+
 /// A handle to an n-dimensional array: copying a Tensor copies the handle, and views share their storage.
 ///
 /// Dimensions are counted from 0, or from the end when negative. A default-constructed Tensor is undefined; every op
@@ -181,10 +188,11 @@ class Tensor : public TensorMethods {
   bool is_leaf() const;  ///< Not computed by a recorded op.
   /// Adds d(this)/d(leaf) to the grad() of every leaf that this was computed from. `grad` is the gradient of this (1
   /// for a one-element tensor, required otherwise). The graph is freed unless retain_graph; with create_graph the
-  /// gradients have a history themselves. Throws if this does not require grad, if the graph has been freed, or if a
-  /// saved tensor has been changed in place. An exception that leaves it, from a hook or for want of memory, may come
-  /// after some leaves have got their gradients: call zero_grad() before trying again, and record the graph anew.
-  void backward(const Tensor& grad = {}, bool retain_graph = false, bool create_graph = false) const;
+  /// gradients have a history themselves: y.backward({}, {.retain_graph = true}). Throws if this does not require grad,
+  /// if the graph has been freed, or if a saved tensor has been changed in place. An exception that leaves it, from a
+  /// hook or for want of memory, may come after some leaves have got their gradients: call zero_grad() before trying
+  /// again, and record the graph anew.
+  void backward(const Tensor& grad = {}, GradOptions options = {}) const;
   /// The gradient that backward() has accumulated, undefined if none. Reading it computes the matrix products of weight
   /// gradients that were deferred to be merged, so read it when it is needed, not after every backward(). Makes a
   /// sparse gradient dense. Several threads may read it at once. A handle that is kept is stale after the next backward

@@ -49,9 +49,8 @@ void backward(std::span<const Tensor> outputs, std::span<const Tensor> grad_outp
   start(outputs, grad_outputs, {}, options, "backward");
 }
 
-void Tensor::backward(const Tensor& grad, bool retain_graph, bool create_graph) const {
-  reel::backward({this, 1}, {&grad, grad.defined() ? size_t{1} : 0},
-                 {.retain_graph = retain_graph, .create_graph = create_graph});
+void Tensor::backward(const Tensor& grad, GradOptions options) const {
+  reel::backward({this, 1}, {&grad, grad.defined() ? size_t{1} : 0}, options);
 }
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,

@@ -147,7 +147,8 @@ void register_parametrization(Module& module, std::string_view name, std::unique
     hooks.parametrizations = std::make_unique<internal::Lists>();
     module.register_module("parametrizations", *hooks.parametrizations);
   }
-  ParametrizationList& kept = hooks.parametrizations->as<internal::Lists>().insert(std::string(name), std::move(list));
+  ParametrizationList& kept =
+      hooks.parametrizations->as_ref<internal::Lists>().insert(std::string(name), std::move(list));
   hooks.computed.push_back({.member = &parameter, .list = &kept, .name = std::string(name)});
   ModuleParts::find(module, name)->kind = internal::TensorKind::kComputed;
   hooks.computed.back().handle() = value.detach();
@@ -182,7 +183,7 @@ void remove_parametrizations(Module& module, std::string_view name, RemoveParame
   auto& member = static_cast<Parameter&>(*computed->member);
   Hooks& hooks = *ModuleParts::hooks(module);
   std::erase_if(hooks.computed, [&](const Computed& c) { return c.member == &member; });
-  hooks.parametrizations->as<internal::Lists>().erase(name);
+  hooks.parametrizations->as_ref<internal::Lists>().erase(name);
   if (hooks.computed.empty()) hooks.parametrizations.reset();
   ModuleParts::find(module, name)->kind = internal::TensorKind::kParameter;
   member = plain;

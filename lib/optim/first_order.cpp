@@ -55,7 +55,7 @@ namespace {
 OptionFields adam_fields(auto& o, OptionFields more) {
   OptionFields fields{{"lr", &o.lr}};
   if constexpr (requires { o.weight_decay; }) fields.push_back({"weight_decay", &o.weight_decay});
-  fields.insert(fields.end(), {{"beta1", &o.beta1, 1}, {"beta2", &o.beta2, 1}, {"eps", &o.eps}});
+  fields.insert(fields.end(), {{"beta1", &o.beta1, 0, 1}, {"beta2", &o.beta2, 0, 1}, {"eps", &o.eps}});
   fields.insert(fields.end(), more.begin(), more.end());
   fields.push_back(maximize_field(o.maximize));
   return fields;
@@ -74,11 +74,16 @@ OptionFields RAdamOptions::fields() {
   return adam_fields(*this, {{"decoupled_weight_decay", &decoupled_weight_decay}});
 }
 OptionFields RMSpropOptions::fields() {
-  return {{"lr", &lr},          {"weight_decay", &weight_decay}, {"momentum", &momentum}, {"eps", &eps},
-          {"alpha", &alpha, 1}, {"centered", &centered},         maximize_field(maximize)};
+  return {{"lr", &lr},
+          {"weight_decay", &weight_decay},
+          {"momentum", &momentum},
+          {"eps", &eps},
+          {"alpha", &alpha, 0, 1},
+          {"centered", &centered},
+          maximize_field(maximize)};
 }
 OptionFields AdadeltaOptions::fields() {
-  return {{"lr", &lr}, {"weight_decay", &weight_decay}, {"eps", &eps}, {"rho", &rho, 1}, maximize_field(maximize)};
+  return {{"lr", &lr}, {"weight_decay", &weight_decay}, {"eps", &eps}, {"rho", &rho, 0, 1}, maximize_field(maximize)};
 }
 
 // ---- SGD and Adagrad ------------------------------------------------------------------------------------------------

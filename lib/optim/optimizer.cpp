@@ -331,7 +331,7 @@ void OptionField::set(double number) const {
 }
 void OptionField::check() const {
   const double number = get();
-  REEL_CHECK(number >= least && number < below, "Optimizer: ", name, " = ", number);
+  REEL_CHECK(number >= min && number < end, "Optimizer: ", name, " = ", number);
 }
 
 void Optimizer::set_options(int group, const std::vector<double>& values) {

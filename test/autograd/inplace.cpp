@@ -45,7 +45,7 @@ TEST_CASE("a view made before its base is changed sees the new history", "[inpla
   base.mul_(3);
   column.mul_(10);
   CHECK(base.to_vector<float>() == Floats{3, 60, 9, 120});
-  sum(square_view).backward({}, true);
+  sum(square_view).backward({}, {.retain_graph = true});
   CHECK(x.grad().to_vector<float>() == Floats{3, 30, 3, 30});
   Tensor(x).set_grad({});
   sum(column).backward();
@@ -243,10 +243,10 @@ TEST_CASE("a view of a tensor with gaps, or of a permuted one, sees its new hist
   const Tensor row = base[1], flat = base.t().view({6});
   base.mul_(w);
   CHECK(flat.to_vector<float>() == Floats{0, 1, 2, 6, 8, 10});
-  sum(row * tensor({10.0, 1.0})).backward({}, true);
+  sum(row * tensor({10.0, 1.0})).backward({}, {.retain_graph = true});
   CHECK(w.grad().to_vector<float>() == Floats{10, 4});
   Tensor(w).set_grad({});
-  sum(flat * arange(6.0)).backward({}, true);
+  sum(flat * arange(6.0)).backward({}, {.retain_graph = true});
   CHECK(w.grad().to_vector<float>() == Floats{0 + 1 + 4, 3 * 3 + 4 * 4 + 5 * 5});
   Tensor(w).set_grad({});
 

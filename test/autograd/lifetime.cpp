@@ -174,8 +174,8 @@ TEST_CASE("gradients with a history are freed with the tensors that they belong 
     Tensor h = x * w;
     h.retain_grad();
     const Tensor y = sum(h * h * x);
-    y.backward({}, false, true);
-    sum(x.grad() * w.grad()).backward({}, false, true);
+    y.backward({}, {.create_graph = true});
+    sum(x.grad() * w.grad()).backward({}, {.create_graph = true});
     CHECK(x.grad().requires_grad());
   };
   for (int i = 0; i < 3; ++i) run();

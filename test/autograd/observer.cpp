@@ -151,7 +151,7 @@ TEST_CASE("an observer that refuses a pass leaves everything as it was", "[tape]
   Recorder recorder({a});
   recorder.on_begin = [] { throw std::runtime_error("not now"); };
   const Tensor y = sum(a * 3);
-  CHECK_THROWS_WITH(y.backward({}, true), "not now");
+  CHECK_THROWS_WITH(y.backward({}, {.retain_graph = true}), "not now");
   CHECK(recorder.take().empty());
   CHECK(!a.grad().defined());
   recorder.on_begin = nullptr;

@@ -123,7 +123,7 @@ TEST_CASE("backward frees what rules have saved, node by node", "[tape][cpu]") {
 TEST_CASE("retain_graph keeps the graph for another backward pass, which is refused without it", "[tape]") {
   const Tensor x = tensor({3.0}).requires_grad_();
   const Tensor y = square(x) * x;
-  y.backward({}, true);
+  y.backward({}, {.retain_graph = true});
   y.backward();
   CHECK(x.grad().item<float>() == 54);
   CHECK_THROWS_WITH(y.backward(), Catch::Contains("freed by an earlier backward") && Catch::Contains("retain_graph"));
@@ -245,7 +245,8 @@ TEST_CASE("a saved tensor that was changed in place is found out", "[tape]") {
   Tensor t = tanh(x);
   const Tensor u = t * 1;
   t.mul_(2);
-  CHECK_THROWS_WITH(u.backward({}, true), Catch::Contains("tanh") || Catch::Contains("changed in place"));
+  CHECK_THROWS_WITH(u.backward({}, {.retain_graph = true}),
+                    Catch::Contains("tanh") || Catch::Contains("changed in place"));
 }
 
 TEST_CASE("a rule that throws leaves everything as it was", "[tape]") {
@@ -257,10 +258,10 @@ TEST_CASE("a rule that throws leaves everything as it was", "[tape]") {
     return std::vector{g};
   });
   const Tensor loss = sum(z + y);
-  CHECK_THROWS_WITH(loss.backward({}, true), "broken");
+  CHECK_THROWS_WITH(loss.backward({}, {.retain_graph = true}), "broken");
   CHECK(!x.grad().defined());
   broken = false;
-  loss.backward({}, true);
+  loss.backward({}, {.retain_graph = true});
   CHECK(x.grad().item<float>() == 4);
 }
 
@@ -300,13 +301,13 @@ TEST_CASE("gradients are tensors of their own that may be changed in place", "[t
   Tensor h = a + b;
   h.retain_grad();
   const Tensor seed = full({3}, 2.0);
-  h.backward(seed, false, true);
+  h.backward(seed, {.create_graph = true});
   CHECK(!a.grad().is_same(b.grad()));
   no_grad([&] { a.grad().zero_(), h.grad().mul_(3); });
   CHECK(b.grad().to_vector<float>() == std::vector<float>{2, 2, 2});
   CHECK(seed.to_vector<float>() == std::vector<float>{2, 2, 2});
   a.set_grad({});
-  sum(a).backward({}, false, true);
+  sum(a).backward({}, {.create_graph = true});
   sum(a * 2).backward();
   a.grad().mul_(0.5);
   CHECK(a.grad().to_vector<float>() == std::vector<float>{1.5, 1.5, 1.5});
@@ -320,7 +321,7 @@ TEST_CASE("a tensor that keeps its gradient may be changed in place, and die", "
     y.retain_grad();
     y.mul_(3);
     z = sum(y * 5);
-    z.backward({}, true);
+    z.backward({}, {.retain_graph = true});
     CHECK(y.grad().to_vector<float>() == std::vector<float>{5, 5, 5});
   }
   std::vector<Tensor> others;
@@ -396,7 +397,7 @@ TEST_CASE("rules write over gradients that no other handle shares, and only over
   middle.retain_grad();
   Tensor y = tanh(middle * middle);
   y.register_hook([&](const Tensor& g) { return seen = g, Tensor(); });
-  y.backward(seed, true);
+  y.backward(seed, {.retain_graph = true});
   const Tensor kept = middle.grad().clone(), first = x.grad().clone();
   CHECK(equal(seed, tensor({1., 2.})));
   CHECK(equal(seen, seed));
@@ -549,18 +550,19 @@ TEST_CASE("a backward pass within another is refused the nodes that that one is 
     const Tensor h = x * w, y = h * h * x, z = h * 5;
     int refused = 0;
     const auto again = [&](const Tensor& root) {
-      CHECK_THROWS_WITH(root.backward({}, true), Catch::Contains("is part of the backward pass that runs this one"));
+      CHECK_THROWS_WITH(root.backward({}, {.retain_graph = true}),
+                        Catch::Contains("is part of the backward pass that runs this one"));
       ++refused;
       return Tensor();
     };
     Tensor(h).register_hook([&](const Tensor&) { return again(y); });
     Tensor(w).register_hook([&](const Tensor&) { return again(z); });
-    y.backward({}, true);
+    y.backward({}, {.retain_graph = true});
     CHECK(refused == 2);
     CHECK(x.grad().item<float>() == 3 * 9 * 4);  // x³w²
     CHECK(w.grad().item<float>() == 27 * 4);
     Tensor(x).set_grad({});
-    y.backward({}, true);
+    y.backward({}, {.retain_graph = true});
     CHECK(x.grad().item<float>() == 3 * 9 * 4);
     Tensor(x).set_grad({}), Tensor(w).set_grad({});
   }
@@ -574,6 +576,6 @@ TEST_CASE("a hook keeps its own state from call to call", "[tape][hooks]") {
     Tensor(x).register_hook([&seen, calls = 0](const Tensor&) mutable { return seen.push_back(++calls), Tensor(); });
   Tensor(leaf).register_post_accumulate_grad_hook(
       [&seen, calls = 10](const Tensor&) mutable { seen.push_back(++calls); });
-  for (int i = 0; i < 2; ++i) sum(middle).backward({}, true);
+  for (int i = 0; i < 2; ++i) sum(middle).backward({}, {.retain_graph = true});
   CHECK(seen == std::vector<int>{1, 1, 11, 2, 2, 12});
 }

@@ -477,7 +477,7 @@ TEST_CASE("layers with hooks inside of what is batched are called for each examp
   };
   whole.part.f.register_forward_hook(divide);
   run([&](const Tensor& x) { return whole(x); });
-  sequence[0].as<nn::Sequential>()[0].register_forward_hook(divide);
+  sequence[0].as_ref<nn::Sequential>()[0].register_forward_hook(divide);
   run([&](const Tensor& x) { return sequence(x); });
   apart.register_forward_hook(divide);
   run([&](const Tensor& x) { return by_rows(x); });

@@ -14,7 +14,7 @@ struct Net : nn::Layer<Net> {
 struct LionOptions {
   double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
   optim::OptionFields fields() {
-    return {{"lr", &lr}, {"beta1", &beta1, 1}, {"beta2", &beta2, 1}, {"weight_decay", &weight_decay}};
+    return {{"lr", &lr}, {"beta1", &beta1, 0, 1}, {"beta2", &beta2, 0, 1}, {"weight_decay", &weight_decay}};
   }
 };
 class Lion : public optim::OptimizerWith<LionOptions> {

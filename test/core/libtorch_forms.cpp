@@ -62,8 +62,8 @@ TEST_CASE("a module that may be of another type is asked for its own") {
   CHECK(net.size() == 3);
   int linear = 0;
   net.apply([&](nn::Module& module) {
-    if (auto* const fc = module.try_as<nn::Linear>()) no_grad([&] { fc->weight.fill_(1); }), ++linear;
+    if (auto* const fc = module.as<nn::Linear>()) no_grad([&] { fc->weight.fill_(1); }), ++linear;
   });
   CHECK(linear == 2);
-  CHECK(net["last"].as<nn::Linear>().weight.sum().item<float>() == 2);
+  CHECK(net["last"].as_ref<nn::Linear>().weight.sum().item<float>() == 2);
 }

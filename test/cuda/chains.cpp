@@ -358,7 +358,7 @@ TEST_CASE("a large recurrent layer has second derivatives and a second backward 
     const Tensors expected = gradients(f, once);
     Tensor total;
     for (const Tensor& y : f(twice)) total = total.defined() ? total + sum(square(y)) : sum(square(y));
-    total.backward({}, true);
+    total.backward({}, {.retain_graph = true});
     total.backward();
     size_t i = 0;
     for (const Tensor& x : twice)

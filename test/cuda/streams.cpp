@@ -96,8 +96,8 @@ TEST_CASE("the gradient that a non-leaf retains adds up over streams", "[cuda]")
   h.retain_grad();
   cuda::synchronize();
   const cuda::Stream first, second;
-  on(first, [&] { sum(slowly(h) * 2).backward({}, true); });
-  on(second, [&] { sum(h * 3).backward({}, true); });
+  on(first, [&] { sum(slowly(h) * 2).backward({}, {.retain_graph = true}); });
+  on(second, [&] { sum(h * 3).backward({}, {.retain_graph = true}); });
   second.synchronize();
   CHECK(h.grad().to_vector<float>() == std::vector<float>(32, 5));
 }

@@ -27,7 +27,7 @@ Tensors gradients(const Tensors& outputs, const Tensors& inputs, const Tensors& 
 // What backward() leaves in the grad() of these leaves.
 Tensors backward_of(In output, In cotangent, const Tensors& leaves) {
   for (Tensor leaf : leaves) leaf.set_grad({});
-  output.backward(cotangent, true);
+  output.backward(cotangent, {.retain_graph = true});
   Tensors all;
   for (const Tensor& leaf : leaves) all.push_back(leaf.grad());
   return all;

@@ -76,7 +76,7 @@ TEST_CASE("what cannot be reduced is refused before anything is sent", "[ddp]") 
     Two net;
     DistributedDataParallel ddp(net);
     std::vector<std::string> seen;
-    seen.push_back(message_of([&] { sum(net.a).backward({}, false, true); }));
+    seen.push_back(message_of([&] { sum(net.a).backward({}, {.create_graph = true}); }));
     // Moved and converted modules.
     const Tensor loss = sum(net.a * (rank + 1) + sum(net.b));
     net.to(kFloat64);
@@ -191,7 +191,7 @@ TEST_CASE("a step that one rank has left out is noticed", "[ddp]") {
     DistributedDataParallel ddp(net);
     for (int step = 1; step <= 3; ++step) {
       // What is refused on one rank only.
-      if (rank == 1 && step == 2) message_of([&] { sum(net.a).backward({}, false, true); });
+      if (rank == 1 && step == 2) message_of([&] { sum(net.a).backward({}, {.create_graph = true}); });
       sum(net.a).backward();
     }
     return 0;

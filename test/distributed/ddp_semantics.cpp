@@ -394,7 +394,7 @@ TEST_CASE("gradients that are filled with zeros are as good as none", "[ddp]") {
     for (int step = 0; step < 4; ++step) {
       sgd.zero_grad(none);
       const Tensor loss = net.loss(2 * step + rank), other = net.loss(100 + 2 * step + rank);
-      loss.backward({}, true);
+      loss.backward({}, {.retain_graph = true});
       other.backward();
       loss.backward();  // adds to the mean
       sgd.step();

@@ -183,9 +183,9 @@ Values differentiate() {
   attempt([&] { grads = grad({loss}, {w, x}, {}, {.create_graph = true}); });
   attempt([&] {
     w.set_grad({}), x.set_grad({});
-    (grads[0].square().sum() + grads[1].exp().sum()).backward({}, true);
+    (grads[0].square().sum() + grads[1].exp().sum()).backward({}, {.retain_graph = true});
   });
-  attempt([&] { loss.backward({}, true); });
+  attempt([&] { loss.backward({}, {.retain_graph = true}); });
   Values values;
   for (const Tensor& leaf : {w, x}) append(values, leaf.grad());
   return values;
@@ -287,7 +287,7 @@ Values change_in_place() {
     }
     attempt([&] {
       leaf.set_grad({});
-      x.square().sum().backward({}, true);
+      x.square().sum().backward({}, {.retain_graph = true});
     });
     append(values, leaf.grad());
   }
@@ -352,7 +352,7 @@ Values run_row(const Row& row, DType dtype) {
   attempt([&] {
     for (Tensor& input : inputs)
       if (input.requires_grad()) input.set_grad({});
-    y.sum().backward({}, true);
+    y.sum().backward({}, {.retain_graph = true});
   });
   for (const Tensor& input : inputs)
     if (input.requires_grad() && input.grad().defined()) append(values, input.grad());

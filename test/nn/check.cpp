@@ -55,7 +55,7 @@ TEST_CASE("a model whose parameters are all used is good, also under checkpoint 
       return {checkpoint([&](const std::vector<Tensor>& in) { return std::vector{body(in[0])}; }, {x})[0], offset};
     }
   } good;
-  nn::weight_norm(good.body[0].as<nn::Linear>());
+  nn::weight_norm(good.body[0].as_ref<nn::Linear>());
   NoGrad guard;
   const nn::Check check = nn::check(good, ones({2, 3}));
   CHECK(check.to_string() == "all parameters are used, and all that is used is registered\n");

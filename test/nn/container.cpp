@@ -50,7 +50,7 @@ TEST_CASE("containers name their parts as PyTorch does") {
 
   CHECK(stack.heads.keys() == Names{"a", "b"});
   CHECK(stack.heads.contains("b"));
-  CHECK(stack.heads["a"].as<nn::Linear>().out_features == 1);
+  CHECK(stack.heads["a"].as_ref<nn::Linear>().out_features == 1);
   CHECK_THROWS_WITH(stack.heads["c"], "ModuleDict: there is no module 'c'");
   CHECK_THROWS_WITH(stack.heads.emplace<nn::Dropout>("a", 0.1), Contains("'a' is used already"));
   CHECK(stack.heads.size() == 2);
@@ -115,13 +115,13 @@ TEST_CASE("parts are found by number, name and type in a const forward") {
     nn::Sequential body{*this, "body", nn::Linear(2, 3), relu};
     Net() { layers.emplace<nn::Linear>(3, 1); }
     Tensor forward(const Tensor& x) const {
-      const Tensor h = body[0].as<nn::Linear>()(x) + body["0"].as<nn::Linear>()(x);
-      return layers[0].as<nn::Linear>()(h) + get_submodule("layers.0").as<nn::Linear>()(h);
+      const Tensor h = body[0].as_ref<nn::Linear>()(x) + body["0"].as_ref<nn::Linear>()(x);
+      return layers[0].as_ref<nn::Linear>()(h) + get_submodule("layers.0").as_ref<nn::Linear>()(h);
     }
   } net;
   CHECK(net(ones({4, 2})).shape() == Shape{4, 1});
   const Net& fixed = net;
-  CHECK_THROWS_WITH(fixed.layers[0].as<nn::Dropout>(), "Module::as: layers.0 is a Linear");
+  CHECK_THROWS_WITH(fixed.layers[0].as_ref<nn::Dropout>(), "Module::as_ref: layers.0 is a Linear");
   static_assert(std::is_same_v<decltype(net.body[0]), nn::Module&>);
   static_assert(std::is_same_v<decltype(fixed.body[0]), const nn::Module&>);
 }
@@ -134,15 +134,15 @@ TEST_CASE("Sequential takes layers by value and functions") {
   } net;
   CHECK(names(net.named_parameters()) == Names{"body.0.weight", "body.0.bias", "body.2.1.weight"});
   CHECK(net(ones({4, 2})).shape() == Shape{4, 1});
-  CHECK(net.body[0].as<nn::Linear>().out_features == 3);
-  CHECK(net.body[-1].as<nn::Sequential>().size() == 2);
+  CHECK(net.body[0].as_ref<nn::Linear>().out_features == 3);
+  CHECK(net.body[-1].as_ref<nn::Sequential>().size() == 2);
   CHECK_THROWS_WITH(net.body[1], "Sequential: step 1 is a function, not a module");
   CHECK_THROWS_WITH(net.body[3], "Sequential: there is no step 3 among 3");
   CHECK_THROWS_WITH(net(ones({4, 5})), Contains("in body.0 (Linear)"));
 
   nn::Sequential named;
   named.add("first", nn::Linear(2, 2)).add("act", relu).add(nn::Identity());
-  CHECK(named["first"].as<nn::Linear>().in_features == 2);
+  CHECK(named["first"].as_ref<nn::Linear>().in_features == 2);
   CHECK(names(named.named_parameters()) == Names{"first.weight", "first.bias"});
   CHECK_THROWS_WITH(named.add("act", relu), "Sequential: the name 'act' is used already");
   named.extend(nn::Sequential{nn::Linear(2, 1), sigmoid});

@@ -292,8 +292,8 @@ TEST_CASE("what is in a module is found by its path") {
   CHECK(deep.get_parameter("encoder.inner.weight").is_same(deep.encoder.inner.weight));
   CHECK(&deep.get_submodule("encoder.inner") == &deep.encoder.inner);
   CHECK(&deep.get_submodule("") == &deep);
-  CHECK(deep.get_submodule("encoder").as<Outer>().inner.weight.is_same(deep.encoder.inner.weight));
-  CHECK_THROWS_WITH(deep.get_submodule("encoder").as<nn::Linear>(), "Module::as: encoder is a Outer");
+  CHECK(deep.get_submodule("encoder").as_ref<Outer>().inner.weight.is_same(deep.encoder.inner.weight));
+  CHECK_THROWS_WITH(deep.get_submodule("encoder").as_ref<nn::Linear>(), "Module::as_ref: encoder is a Outer");
   CHECK_THROWS_WITH(deep.get_parameter("encoder.weight"), "get_parameter: Deep has no parameter 'encoder.weight'");
   CHECK_THROWS_WITH(deep.get_parameter("encoder"), Contains("no parameter 'encoder'"));
   CHECK_THROWS_WITH(deep.get_buffer("x"), Contains("no buffer 'x'"));
@@ -348,7 +348,7 @@ TEST_CASE("a module that is moved keeps its parts and its place") {
   int calls = 0;
   nn::Linear layer(1, 1);
   layer.register_forward_pre_hook(
-      [&](nn::Module& module, std::vector<Tensor>&) { calls += module.as<nn::Linear>().in_features == 1; });
+      [&](nn::Module& module, std::vector<Tensor>&) { calls += module.as_ref<nn::Linear>().in_features == 1; });
   nn::Linear target = std::move(layer);
   target(ones({1, 1}));
   CHECK(calls == 1);

@@ -153,8 +153,8 @@ TEST_CASE("parameters and buffers follow their module when it is moved") {
   CHECK(equal(last(ones({1, 2})), last.shift.unsqueeze(0)));
 
   nn::Sequential steps{std::move(last), nn::BatchNorm1d(2)};
-  check_members(steps[0].as<Scaled>());
-  auto& norm = steps[1].as<nn::BatchNorm1d>();
+  check_members(steps[0].as_ref<Scaled>());
+  auto& norm = steps[1].as_ref<nn::BatchNorm1d>();
   CHECK(&steps.get_buffer("1.running_mean") == &norm.running_mean);
   norm.running_mean = full({2}, 2.0);
   CHECK(steps.state_dict()["1.running_mean"][1].item<double>() == 2);

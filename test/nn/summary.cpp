@@ -61,8 +61,8 @@ TEST_CASE("a summary counts the outputs of parametrized layers") {
   nn::Sequential net{nn::Linear(2, 3), relu, nn::Linear(3, 4)};
   const int64_t plain = nn::summary(net, ones({5, 2})).output_bytes;
   CHECK(plain == 4 * 5 * (3 + 4));
-  nn::weight_norm(net[0].as<nn::Linear>());
-  nn::spectral_norm(net[2].as<nn::Linear>());
+  nn::weight_norm(net[0].as_ref<nn::Linear>());
+  nn::spectral_norm(net[2].as_ref<nn::Linear>());
   CHECK(nn::summary(net, ones({5, 2})).output_bytes == plain);
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("a summary leaves no hooks behind when the model fails") {
   nn::Sequential net{nn::Linear(1000, 2000), nn::Linear(3, 1)};
   CHECK_THROWS_AS(nn::summary(net, ones({1, 1000})), Error);
   CHECK(net.is_training());
-  CHECK(nn::summary(net[0].as<nn::Linear>(), ones({1, 1000})).to_string() ==
+  CHECK(nn::summary(net[0].as_ref<nn::Linear>(), ones({1, 1000})).to_string() ==
         "module  output     parameters\n"
         "Linear  [1, 2000]  2,002,000\n"
         "parameters: 2,002,000 (2,002,000 trainable), 8.01 MB\n"

@@ -441,7 +441,7 @@ TEST_CASE("every op that onnx::load knows does what reel's own ops do", "[onnx][
         for (const bool own : {false, true}) {
           for (Tensor& leaf : leaves)
             if (leaf.defined()) leaf.set_grad({});
-          (own ? outputs : expected)[i].backward(cotangent, true);
+          (own ? outputs : expected)[i].backward(cotangent, {.retain_graph = true});
           for (const Tensor& leaf : leaves) grads[own].push_back(leaf.defined() ? leaf.grad() : Tensor());
         }
         for (size_t j = 0; j < leaves.size(); ++j) {

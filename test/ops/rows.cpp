@@ -180,11 +180,11 @@ TEST_CASE("more rows than a node has outputs", "[rows]") {
     REQUIRE(rows.size() == n);
     Tensor y = stack(rows) * factor;
     Tensor(x).set_grad({});
-    y.backward(ones_like(y), false, create_graph);
+    y.backward(ones_like(y), {.create_graph = create_graph});
     CHECK(equal(x.grad().detach(), factor.expand({n, 2})));
     const Tensors parts = scatter_rows(x, Counts(n, 1));
     Tensor(x).set_grad({});
-    (sum(parts[3]) + sum(parts[65'535] * 2) + sum(parts[n - 1] * 3)).backward({}, false, create_graph);
+    (sum(parts[3]) + sum(parts[65'535] * 2) + sum(parts[n - 1] * 3)).backward({}, {.create_graph = create_graph});
     Tensor expected = zeros({n, 2});
     expected[3].fill_(1), expected[65'535].fill_(2), expected[n - 1].fill_(3);
     CHECK(equal(x.grad().detach(), expected));
@@ -204,7 +204,7 @@ TEST_CASE("rows have hooks, keep their gradients and are targets of grad", "[row
   const Tensors found = grad(Tensors{y}, rows, Tensors{ones({n, 2}) * 3}, {.retain_graph = true});
   CHECK(called == n);
   CHECK_FALSE(x.grad().defined());
-  y.backward(ones({n, 2}), true);
+  y.backward(ones({n, 2}), {.retain_graph = true});
   for (int i = 0; i < n; i += 499) {
     CHECK(found[static_cast<size_t>(i)].to_vector<float>() == Floats{6, 6});
     CHECK(rows[static_cast<size_t>(i)].grad().to_vector<float>() == Floats{2, 2});

@@ -16,7 +16,7 @@ namespace {
 struct LionOptions {
   double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
   optim::OptionFields fields() {
-    return {{"lr", &lr}, {"beta1", &beta1, 1}, {"beta2", &beta2, 1}, {"weight_decay", &weight_decay}};
+    return {{"lr", &lr}, {"beta1", &beta1, 0, 1}, {"beta2", &beta2, 0, 1}, {"weight_decay", &weight_decay}};
   }
 };
 
@@ -40,7 +40,7 @@ struct RuleOptions {
   bool centered = false;
   double shift = -1;
   optim::OptionFields fields() {
-    return {{"lr", &lr}, {"period", &period, 10, 1}, {"centered", &centered}, {"shift", &shift, 1, -2}};
+    return {{"lr", &lr}, {"period", &period, 1, 10}, {"centered", &centered}, {"shift", &shift, -2, 1}};
   }
   void check() const { REEL_CHECK(!centered || period > 1, "Rule: centered needs a period"); }
 };

@@ -221,7 +221,7 @@ TEST_CASE("an optimizer takes frozen parameters and trains them when they are fr
   nn::Sequential net{nn::Linear(2, 3), relu, nn::Linear(3, 1)};
   net[0].requires_grad_(false);
   optim::Adam adam(net.parameters(), {.lr = 0.1});
-  const Tensor frozen = net[0].as<nn::Linear>().weight, before = frozen.clone();
+  const Tensor frozen = net[0].as_ref<nn::Linear>().weight, before = frozen.clone();
   const auto step = [&] {
     adam.zero_grad();
     sum(net(ones({1, 2}))).backward();

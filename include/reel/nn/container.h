@@ -32,7 +32,8 @@ struct Dereferencing {
 ///   for (int i = 0; i < 3; ++i) layers.emplace(8, 8);
 ///   for (const nn::Linear& layer : layers) x = relu(layer(x));
 ///
-/// T is Module or another base where the types differ: layers.emplace<nn::Linear>(8, 8), layers[0].as<nn::Linear>().
+/// T is Module or another base where the types differ: layers.emplace<nn::Linear>(8, 8),
+/// layers[0].as_ref<nn::Linear>().
 template <std::derived_from<Module> T = Module>
 class ModuleList : public Module {
   using Items = std::vector<std::unique_ptr<T>>;

@@ -97,27 +97,30 @@ class Module {
   const Buffer& get_buffer(std::string_view path) const;        ///< The same.
   Module& get_submodule(std::string_view path);                 ///< The empty path is this module.
   const Module& get_submodule(std::string_view path) const;     ///< The same.
-  /// This module as its concrete type; an Error if it has another: net.get_submodule("fc").as<nn::Linear>().weight.
-  template <class M>
-  M& as() {
-    return const_cast<M&>(std::as_const(*this).as<M>());
-  }
-  /// The same.
-  template <class M>
-  const M& as() const {
-    const M* const module = dynamic_cast<const M*>(this);
-    REEL_CHECK(module, "Module::as: ", path(), path().empty() ? "" : " ", "is a ", name());
-    return *module;
-  }
   ///@{
-  /// The same, nullptr if it has another: if (auto* fc = module.try_as<nn::Linear>()) init::zeros_(fc->weight);
+  /// Returns this module as its concrete type, or nullptr if it has another:
+  /// if (auto* fc = module.as<nn::Linear>()) init::zeros_(fc->weight).
   template <class M>
-  M* try_as() {
+  M* as() {
     return dynamic_cast<M*>(this);
   }
   template <class M>
-  const M* try_as() const {
+  const M* as() const {
     return dynamic_cast<const M*>(this);
+  }
+  ///@}
+  ///@{
+  /// Returns this module as its concrete type; an Error if it has another:
+  /// net.get_submodule("fc").as_ref<nn::Linear>().weight.
+  template <class M>
+  M& as_ref() {
+    return const_cast<M&>(std::as_const(*this).as_ref<M>());
+  }
+  template <class M>
+  const M& as_ref() const {
+    const M* const module = as<M>();
+    REEL_CHECK(module, "Module::as_ref: ", path(), path().empty() ? "" : " ", "is a ", name());
+    return *module;
   }
   ///@}
   /// Where this module is in the largest one that it is part of: "encoder.cell", "" for one that is no part.

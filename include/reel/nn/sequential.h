@@ -124,7 +124,7 @@ struct Sequential : Layer<Sequential> {
   int64_t size() const { return static_cast<int64_t>(steps_.size()); }  ///< Steps, functions included.
   ///@{
   /// The layer at a position, which negative numbers count from the end; an Error for a function. Its type is named by
-  /// mlp[0].as<nn::Linear>().
+  /// mlp[0].as_ref<nn::Linear>().
   Module& operator[](int64_t index) { return at(index); }
   const Module& operator[](int64_t index) const { return at(index); }
   Module& operator[](std::string_view name) { return get_submodule(name); }

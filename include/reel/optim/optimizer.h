@@ -16,21 +16,20 @@
 /// What optimizers share, and the base of an optimizer of your own.
 namespace reel::optim {
 
-/// One option of an optimizer: its name in state dicts, where it is, and its range, least ≤ value < below.
+/// One option of an optimizer: its name in state dicts, where it is, and its range, min ≤ value < end.
 struct OptionField {
   using Value = std::variant<double*, int64_t*, bool*>;  ///< Where an option of each type is.
-  /// Of an option of the struct whose fields() makes it.
-  OptionField(const char* name_, Value value_, double below_ = std::numeric_limits<double>::infinity(),
-              double least_ = 0)
-      : name(name_), value(value_), below(below_), least(least_) {}
+  /// Describes an option of the struct whose fields() makes it.
+  OptionField(const char* name_, Value value_, double min_ = 0, double end_ = std::numeric_limits<double>::infinity())
+      : name(name_), value(value_), min(min_), end(end_) {}
   double get() const;             ///< The value, as a number.
   void set(double number) const;  ///< Changes the option; not checked.
   void check() const;             ///< Throws for a value out of range or not finite.
 
   const char* name;  ///< In state dicts.
   Value value;       ///< The option itself.
-  double below;      ///< The end of the range, which is not in it.
-  double least;      ///< The start of the range, which is.
+  double min;        ///< The start of the range, which is in it.
+  double end;        ///< The end of the range, which is not.
   /// Whether a state dict without it is an Error. One that may be missing keeps its value then.
   bool required = true;
 };
@@ -138,7 +137,7 @@ class Optimizer {
 ///   struct LionOptions {
 ///     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
 ///     optim::OptionFields fields() {
-///       return {{"lr", &lr}, {"beta1", &beta1, 1}, {"beta2", &beta2, 1}, {"weight_decay", &weight_decay}};
+///       return {{"lr", &lr}, {"beta1", &beta1, 0, 1}, {"beta2", &beta2, 0, 1}, {"weight_decay", &weight_decay}};
 ///     }
 ///   };
 ///   class Lion : public optim::OptimizerWith<LionOptions> {
