@@ -172,7 +172,7 @@ void gradgradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& i
 // ---- closeness ------------------------------------------------------------------------------------------------------
 
 namespace {
-CloseOptions with_defaults(CloseOptions options, DType a, DType b) {
+AssertCloseOptions with_defaults(AssertCloseOptions options, DType a, DType b) {
   const auto of = [](DType dtype) -> std::pair<double, double> {
     switch (dtype) {
       case kFloat64: return {1e-7, 1e-7};
@@ -188,7 +188,7 @@ CloseOptions with_defaults(CloseOptions options, DType a, DType b) {
 }
 }  // namespace
 
-void assert_close(const Tensor& actual, const Tensor& expected, CloseOptions options) {
+void assert_close(const Tensor& actual, const Tensor& expected, AssertCloseOptions options) {
   REEL_CHECK(actual.defined() && expected.defined(), "assert_close: the ", actual.defined() ? "expected" : "actual",
              " tensor is undefined");
   REEL_CHECK(actual.shape() == expected.shape(), "assert_close: shape ", actual.shape(), ", not ", expected.shape());
@@ -213,7 +213,7 @@ void assert_close(const Tensor& actual, const Tensor& expected, CloseOptions opt
                  *options.atol);
 }
 
-void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expected, CloseOptions options) {
+void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expected, AssertCloseOptions options) {
   REEL_CHECK(actual.size() == expected.size(), "assert_close: ", actual.size(), " tensors, not ", expected.size());
   for (size_t i = 0; i < actual.size(); ++i) try {
       assert_close(actual[i], expected[i], options);

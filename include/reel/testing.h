@@ -41,7 +41,7 @@ void gradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& input
 void gradgradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options = {});
 
 /// Of assert_close.
-struct CloseOptions {
+struct AssertCloseOptions {
   ///@{
   /// Passes if |actual - expected| <= atol + rtol |expected|. By default what PyTorch's assert_close takes, of the
   /// coarser of the two dtypes: rtol 1e-7, 1.3e-6, 1e-3, 1.6e-2 and atol 1e-7, 1e-5, 1e-5, 1e-5 for float64, float32,
@@ -54,9 +54,9 @@ struct CloseOptions {
 
 /// Throws an Error unless both have the same shape and dtype and all elements are close. The message holds how many are
 /// not, and which is furthest off, with both values.
-void assert_close(const Tensor& actual, const Tensor& expected, CloseOptions options = {});
+void assert_close(const Tensor& actual, const Tensor& expected, AssertCloseOptions options = {});
 /// The same for lists, one by one: of gradients, say, or of parameters.
-void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expected, CloseOptions options = {});
+void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expected, AssertCloseOptions options = {});
 
 /// Finds what is not freed. Of the tensors and recorded ops that the calling thread makes while the scope lives, none
 /// may be alive at its end: the destructor throws an Error (unless another exception is being thrown) that lists them

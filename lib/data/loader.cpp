@@ -29,13 +29,13 @@ uint64_t sub_seed(uint64_t seed, uint64_t number) {
   return uint64_t{block.lane[0]} << 32 | block.lane[1];
 }
 
-void check(const LoaderOptions& options) {
+void check(const DataLoaderOptions& options) {
   REEL_CHECK(options.batch_size > 0, "DataLoader: batches of ", options.batch_size);
   REEL_CHECK(options.workers >= 0, "DataLoader: ", options.workers, " workers");
   REEL_CHECK(options.prefetch > 0, "DataLoader: prefetch is ", options.prefetch, ", but a worker makes at least 1");
 }
 
-void check_with_sampler(const LoaderOptions& options, bool of_batches) {
+void check_with_sampler(const DataLoaderOptions& options, bool of_batches) {
   check(options);
   REEL_CHECK(!options.shuffle, "DataLoader: shuffle does not go with a sampler, which decides the order");
   REEL_CHECK(!of_batches || (options.batch_size == 1 && !options.drop_last),

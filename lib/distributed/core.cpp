@@ -120,7 +120,7 @@ Core::~Core() { close(); }
 
 void Core::start() {
   if (size() == 1) return;
-  const Options& options = membership_->options;
+  const ProcessGroupOptions& options = membership_->options;
   callback_ = membership_->member->on_abort([this](const Error& reason) { fail(reason); });
   const std::string what = "the rendezvous of " + name_;
   membership_->member->set_activity(what);
@@ -165,7 +165,7 @@ void Core::compare_settings() {
   };
   const char* const names[] = {"kAuto", "kGloo", "kNccl", "kThreads"};
   compare("checks", checks() ? "on" : "off", "REEL_DIST_CHECK", "checks are");
-  compare("backend", names[static_cast<int>(backend())], "Options::backend", "it is");
+  compare("backend", names[static_cast<int>(backend())], "ProcessGroupOptions::backend", "it is");
 }
 
 void Core::set_interrupt(std::function<void()> interrupt) {

@@ -14,7 +14,7 @@ namespace reel::distributed {
 
 namespace {
 
-ProcessGroup& group_of(const DdpOptions& options) {
+ProcessGroup& group_of(const DistributedDataParallelOptions& options) {
   if (options.group) return *options.group;
   return default_group();
 }
@@ -27,7 +27,7 @@ size_t default_bytes(const ProcessGroup& group, const nn::Module& module) {
 
 }  // namespace
 
-DistributedDataParallel::Impl::Impl(nn::Module& module_, DdpOptions options_)
+DistributedDataParallel::Impl::Impl(nn::Module& module_, DistributedDataParallelOptions options_)
     : module(module_),
       options([&] {
         if (!options_.bucket_bytes) options_.bucket_bytes = default_bytes(group_of(options_), module_);
@@ -572,7 +572,7 @@ void DistributedDataParallel::Impl::receive_buckets(const Verdict& verdict, bool
 
 // ---- what users call ------------------------------------------------------------------------------------------------
 
-DistributedDataParallel::DistributedDataParallel(nn::Module& module, DdpOptions options)
+DistributedDataParallel::DistributedDataParallel(nn::Module& module, DistributedDataParallelOptions options)
     : impl_(std::make_unique<Impl>(module, std::move(options))) {}
 DistributedDataParallel::~DistributedDataParallel() = default;
 

@@ -50,8 +50,8 @@ class Engine {
 /// Over TCP, bound to `address` unless options name an interface. `store` is the group's own part of the job's; ranks
 /// are those of the group. `abort` is told how to end the rendezvous from another thread, before it begins, and is told
 /// nullptr after it.
-std::unique_ptr<Engine> make_gloo_engine(std::shared_ptr<Store> store, int rank, int size, const Options& options,
-                                         const std::string& address,
+std::unique_ptr<Engine> make_gloo_engine(std::shared_ptr<Store> store, int rank, int size,
+                                         const ProcessGroupOptions& options, const std::string& address,
                                          const std::function<void(std::function<void()>)>& abort);
 /// Between threads of this process that name the same group.
 std::unique_ptr<Engine> make_thread_engine(std::shared_ptr<Store> store, int rank, int size, Milliseconds timeout);

@@ -324,8 +324,8 @@ class GlooEngine : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_gloo_engine(std::shared_ptr<Store> store, int rank, int size, const Options& options,
-                                         const std::string& address,
+std::unique_ptr<Engine> make_gloo_engine(std::shared_ptr<Store> store, int rank, int size,
+                                         const ProcessGroupOptions& options, const std::string& address,
                                          const std::function<void(std::function<void()>)>& abort) {
   const NoSigpipe guard;  // the device's thread inherits it
   gloo::transport::tcp::attr attributes;

@@ -34,7 +34,7 @@ struct Retired {
 /// One rank's part of the whole job, which its groups share.
 struct Membership {
   std::shared_ptr<Member> member;  // nullptr in a world of 1
-  Options options;                 // whose backend is not kAuto once a group has started
+  ProcessGroupOptions options;     // whose backend is not kAuto once a group has started
   bool threads = false;            // whose ranks are threads: it has no address
   bool checks = true;              // REEL_DIST_CHECK
   int rank = 0, world_size = 1;

@@ -7,7 +7,7 @@
 namespace reel::distributed {
 namespace {
 
-std::string listing(const nn::Module& module, const DdpOptions& options) {
+std::string listing(const nn::Module& module, const DistributedDataParallelOptions& options) {
   std::string text =
       detail::concat("bucket_bytes ", options.bucket_bytes, ", first_bucket_bytes ", options.first_bucket_bytes,
                      options.broadcast_buffers ? ", broadcast_buffers" : "",
@@ -38,7 +38,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 }  // namespace
 
-void compare_layouts(ProcessGroup& group, const nn::Module& module, const DdpOptions& options) {
+void compare_layouts(ProcessGroup& group, const nn::Module& module, const DistributedDataParallelOptions& options) {
   const std::string own = listing(module, options);
   std::string hash(sizeof(uint64_t), '\0');
   const uint64_t number = hash_of(own);

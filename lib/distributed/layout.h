@@ -15,6 +15,6 @@ struct Description {
 
 /// Compares options, parameters and buffers between the ranks. The Error, of kMismatch and on all ranks, names the
 /// first that differs, with the values of those that disagree.
-void compare_layouts(ProcessGroup& group, const nn::Module& module, const DdpOptions& options);
+void compare_layouts(ProcessGroup& group, const nn::Module& module, const DistributedDataParallelOptions& options);
 
 }  // namespace reel::distributed

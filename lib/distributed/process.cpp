@@ -39,7 +39,7 @@ bool checks_from_environment() {
   return value != "0";
 }
 
-Options with_environment(Options options) {
+ProcessGroupOptions with_environment(ProcessGroupOptions options) {
   options.timeout = seconds_from("REEL_DIST_TIMEOUT", options.timeout);
   options.heartbeat = seconds_from("REEL_DIST_HEARTBEAT", options.heartbeat);
   if (const char* const name = std::getenv("REEL_IFNAME"); name && *name) options.interface = name;
@@ -57,7 +57,7 @@ int gpu_count() {
 }
 
 /// An Error if NCCL is asked for and is not to be had.
-void check_nccl(const Options& options) {
+void check_nccl(const ProcessGroupOptions& options) {
   if (options.backend != Backend::kNccl) return;
   nccl_version();
   REEL_CHECK(gpu_count() > 0, "init_process_group: NCCL needs GPUs, and there is none that this process can use");
@@ -85,7 +85,7 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Membership>& memb
 class Process {
  public:
   /// Of a job whose store is known. `neighbours` are the ranks on this machine.
-  Process(std::shared_ptr<Member> member, Options options, int neighbours, bool threads)
+  Process(std::shared_ptr<Member> member, ProcessGroupOptions options, int neighbours, bool threads)
       : membership_(std::make_shared<Membership>()) {
     membership_->threads = threads;
     membership_->checks = checks_from_environment();
@@ -206,7 +206,7 @@ struct Connection {
   std::unique_ptr<StoreServer> server;
   std::shared_ptr<Member> member;
 
-  Connection(const Launch& launch, const Options& options) {
+  Connection(const Launch& launch, const ProcessGroupOptions& options) {
     StoreOptions store{.host = launch.master_host,
                        .port = launch.master_port,
                        .ports = launch.store_is_hosted ? 1 : kPorts,
@@ -271,8 +271,8 @@ Process& initialized() {
 
 }  // namespace
 
-void init_process_group(const Options& given) {
-  Options options = with_environment(given);
+void init_process_group(const ProcessGroupOptions& given) {
+  ProcessGroupOptions options = with_environment(given);
   REEL_CHECK(options.backend != Backend::kThreads, "init_process_group: ranks that are threads need their member");
   check_nccl(options);
   REEL_CHECK(!of_thread, "init_process_group: this thread has a default group already");
@@ -291,9 +291,9 @@ void init_process_group(const Options& given) {
   g.connection = std::move(connection);
 }
 
-void init_process_group(std::shared_ptr<Member> member, const Options& given) {
+void init_process_group(std::shared_ptr<Member> member, const ProcessGroupOptions& given) {
   REEL_CHECK(member, "init_process_group: no member");
-  Options options = with_environment(given);
+  ProcessGroupOptions options = with_environment(given);
   const bool threads = is_of_threads(*member);
   if (threads && options.backend == Backend::kAuto) options.backend = Backend::kThreads;
   REEL_CHECK(!of_thread, "init_process_group: this thread has a default group already");

@@ -44,7 +44,7 @@ struct Verdict {
 };
 
 struct DistributedDataParallel::Impl final : BackwardObserver {
-  Impl(nn::Module& module_, DdpOptions options_);
+  Impl(nn::Module& module_, DistributedDataParallelOptions options_);
   ~Impl();
 
   // These implement BackwardObserver.
@@ -59,7 +59,7 @@ struct DistributedDataParallel::Impl final : BackwardObserver {
   void fail(const std::exception_ptr& error) noexcept;
 
   nn::Module& module;
-  const DdpOptions options;
+  const DistributedDataParallelOptions options;
   ProcessGroup& group;
   const int rank, world;
   std::optional<Channel> channel;

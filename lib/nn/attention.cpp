@@ -36,8 +36,8 @@ Tensor widened(const Tensor& mask, int64_t count) {
 }
 
 /// The two masks as one, to be added to scores [n, heads, l, s + extra]; undefined if there is none.
-Tensor merged_mask(const AttendOptions& options, const Tensor& like, int64_t n, int64_t heads, int64_t l, int64_t s,
-                   int64_t extra) {
+Tensor merged_mask(const MultiheadAttentionCallOptions& options, const Tensor& like, int64_t n, int64_t heads,
+                   int64_t l, int64_t s, int64_t extra) {
   Tensor mask;
   if (options.is_causal) {
     REEL_CHECK(!options.attn_mask.defined(), kName, ": is_causal and an attn_mask");
@@ -120,7 +120,7 @@ MultiheadAttention::Heads MultiheadAttention::project(const Tensor& query, const
 }
 
 MultiheadAttentionOutput MultiheadAttention::forward(const Tensor& query, const Tensor& key, const Tensor& value,
-                                                     const AttendOptions& given) const {
+                                                     const MultiheadAttentionCallOptions& given) const {
   REEL_CHECK(query.defined() && key.defined() && value.defined(), kName, ": undefined tensor");
   const int64_t rank = query.dim(), kdim = options.kdim.value_or(embed_dim), vdim = options.vdim.value_or(embed_dim);
   REEL_CHECK((rank == 2 || rank == 3) && key.dim() == rank && value.dim() == rank && query.size(-1) == embed_dim &&

@@ -27,7 +27,7 @@ std::vector<int64_t> checked_cutoffs(std::vector<int64_t> cutoffs, int64_t class
 }  // namespace
 
 AdaptiveLogSoftmaxWithLoss::AdaptiveLogSoftmaxWithLoss(int64_t in, int64_t classes, std::vector<int64_t> limits,
-                                                       AdaptiveLogSoftmaxOptions options)
+                                                       AdaptiveLogSoftmaxWithLossOptions options)
     : in_features(in),
       n_classes(classes),
       cutoffs(checked_cutoffs(std::move(limits), classes)),

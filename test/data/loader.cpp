@@ -185,7 +185,7 @@ TEST_CASE("many tiny batches pass through workers that wake one by one", "[threa
 }
 
 TEST_CASE("a loader goes on in the middle of an epoch", "[threads][cpu]") {
-  const data::LoaderOptions options{.batch_size = 3, .shuffle = true, .workers = 2, .seed = 5};
+  const data::DataLoaderOptions options{.batch_size = 3, .shuffle = true, .workers = 2, .seed = 5};
   std::vector<Tensor> expected;
   {
     data::DataLoader loader(noisy(20), options);
@@ -227,7 +227,7 @@ TEST_CASE("a loader goes on in the middle of an epoch", "[threads][cpu]") {
 }
 
 TEST_CASE("a state taken after a break leads to the batches that the loader goes on with", "[threads]") {
-  const data::LoaderOptions options{.batch_size = 10, .shuffle = true, .workers = 2, .seed = 1};
+  const data::DataLoaderOptions options{.batch_size = 10, .shuffle = true, .workers = 2, .seed = 1};
   data::DataLoader loader(Numbers{100}, options), other(Numbers{100}, options);
   StateDict inside;
   for ([[maybe_unused]] const Tensor& batch : loader)
@@ -354,7 +354,7 @@ TEST_CASE("the position of a loader counts batches that an exception came in pla
   for (const int workers : {0, 2})
     for (const std::optional<Device> device : {std::optional<Device>(), std::optional(kCPU)})
       for (int64_t stop = 1; stop <= 6; ++stop) {
-        const data::LoaderOptions options{.workers = workers, .device = device};
+        const data::DataLoaderOptions options{.workers = workers, .device = device};
         data::DataLoader loader(Broken(), options), other(Broken(), options);
         std::vector<int64_t> all;
         const auto run = [&](auto& from, int64_t max) {

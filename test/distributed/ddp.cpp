@@ -35,7 +35,8 @@ TEST_CASE("the limits of buckets change no bit with two ranks", "[ddp]") {
   const Tensors reference = alone<Recurrent, optim::Adam>(2);
   for (const size_t bytes : {size_t{1}, size_t{1} << 10, size_t{4} << 20, SIZE_MAX / 2}) {
     CAPTURE(bytes);
-    const DdpOptions options{.bucket_bytes = bytes, .first_bucket_bytes = std::min(bytes, size_t{1} << 20)};
+    const DistributedDataParallelOptions options{.bucket_bytes = bytes,
+                                                 .first_bucket_bytes = std::min(bytes, size_t{1} << 20)};
     for (const Tensors& w : on_ranks(2, [&](int rank) { return on_rank<Recurrent, optim::Adam>(rank, 2, options); }))
       CHECK(same(w, reference));
   }

@@ -58,7 +58,7 @@ TEST_CASE("modules that differ between ranks are refused with the first differen
     CAPTURE(what);
     const auto outcomes = try_ranks(3, [&, &name = what](int rank) {
       const auto net = with(name, rank);
-      DdpOptions options;
+      DistributedDataParallelOptions options;
       if (name == "options" && rank == 1) options.bucket_bytes = 77;
       DistributedDataParallel ddp(*net, options);
       return 0;

@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 template <class Model, class Optimizer>
-void train_like_alone(const char* what, DdpOptions options = {}) {
+void train_like_alone(const char* what, DistributedDataParallelOptions options = {}) {
   const int world = world_size();
   const Tensors weights = on_rank<Model, Optimizer>(rank(), world, options);
   const Tensors reference = alone<Model, Optimizer>(world);

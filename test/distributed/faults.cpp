@@ -146,10 +146,10 @@ void check_late(int rank) {
     expect(time > 800ms && time < 2000ms, "after ", std::chrono::duration<double>(time).count(), " s");
   }
 }
-const Options kQuick = {.backend = Backend::kGloo, .timeout = 1000ms};
+const ProcessGroupOptions kQuick = {.backend = Backend::kGloo, .timeout = 1000ms};
 }  // namespace
 TEST_CASE("a thread that does not come in time", "[threads]") {
-  Options options = kQuick;
+  ProcessGroupOptions options = kQuick;
   options.backend = Backend::kThreads;
   ranks::threads(2, check_late, options);
 }

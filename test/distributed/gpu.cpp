@@ -41,12 +41,14 @@ struct OnGpu {
   ~OnGpu() { set_default_device(kCPU); }
 };
 
-const Options kQuick{.backend = Backend::kNccl, .timeout = 400ms, .rendezvous = 10s, .heartbeat = 2s};
-Options with(Backend backend) { return {.backend = backend, .timeout = 20s, .rendezvous = 10s, .heartbeat = 2s}; }
+const ProcessGroupOptions kQuick{.backend = Backend::kNccl, .timeout = 400ms, .rendezvous = 10s, .heartbeat = 2s};
+ProcessGroupOptions with(Backend backend) {
+  return {.backend = backend, .timeout = 20s, .rendezvous = 10s, .heartbeat = 2s};
+}
 
 /// f(rank) on all ranks, with default tensors on their GPUs.
 template <class F>
-auto on_gpus(int world, const F& f, const Options& options) {
+auto on_gpus(int world, const F& f, const ProcessGroupOptions& options) {
   return on_ranks(
       world,
       [&](int rank) {
@@ -334,7 +336,7 @@ TEST_CASE("a rank that gives up ends what others wait for on their GPUs", "[gpu]
 namespace {
 
 template <class Model, class Optimizer>
-void check_like_alone(Backend backend, const DdpOptions& options = {}) {
+void check_like_alone(Backend backend, const DistributedDataParallelOptions& options = {}) {
   const Tensors reference = on_gpus(
       1, [](int) { return alone<Model, Optimizer>(2, 8); }, with(Backend::kThreads))[0];
   const auto weights = on_gpus(

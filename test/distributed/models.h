@@ -100,7 +100,7 @@ Tensors alone(int ranks, int steps = kSteps) {
 }
 
 template <class Model, class Optimizer>
-Tensors on_rank(int rank, int ranks, DdpOptions options = {}, int steps = kSteps) {
+Tensors on_rank(int rank, int ranks, DistributedDataParallelOptions options = {}, int steps = kSteps) {
   manual_seed(1 + static_cast<uint64_t>(rank));  // rank 0's parameters win
   Model model;
   DistributedDataParallel ddp(model, options);

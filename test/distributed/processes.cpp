@@ -179,7 +179,7 @@ std::shared_ptr<Member> member_of_process() {
   return connect_store(number("TEST_RANK"), store);
 }
 
-void run_rank(const std::function<void(int)>& f, reel::distributed::Options options) {
+void run_rank(const std::function<void(int)>& f, reel::distributed::ProcessGroupOptions options) {
   int code = 0;
   try {
     options.heartbeat = std::chrono::milliseconds(number("TEST_HEARTBEAT"));

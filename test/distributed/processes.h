@@ -111,7 +111,7 @@ class Processes {
 /// Runs f, in a hidden case, as the rank that the environment says, with a default group over Gloo, and ends the
 /// process with 0, or with 3 after it has written what was thrown.
 void run_rank(const std::function<void(int rank)>& f,
-              reel::distributed::Options options = {.backend = reel::distributed::Backend::kGloo});
+              reel::distributed::ProcessGroupOptions options = {.backend = reel::distributed::Backend::kGloo});
 /// Returns the member of such a process, without a group.
 std::shared_ptr<reel::distributed::Member> member_of_process();
 /// Prints, in a hidden case, a word for wait_for().

@@ -56,7 +56,7 @@ struct Outcome {
 
 /// Runs f(rank) on all ranks of a job of threads, with a default group. A job that hangs ends the program.
 template <class F>
-auto try_ranks(int world, F f, reel::distributed::Options options = {}) {
+auto try_ranks(int world, F f, reel::distributed::ProcessGroupOptions options = {}) {
   using T = decltype(f(0));
   std::vector<Outcome<T>> outcomes(static_cast<size_t>(world));
   const auto members = reel::distributed::thread_members(world);
@@ -91,7 +91,7 @@ auto try_ranks(int world, F f, reel::distributed::Options options = {}) {
 
 /// Returns what all ranks have returned; throws if one has thrown.
 template <class F>
-auto on_ranks(int world, F f, reel::distributed::Options options = {}) {
+auto on_ranks(int world, F f, reel::distributed::ProcessGroupOptions options = {}) {
   auto outcomes = try_ranks(world, std::move(f), std::move(options));
   std::vector<decltype(f(0))> values;
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
@@ -103,8 +103,8 @@ auto on_ranks(int world, F f, reel::distributed::Options options = {}) {
 
 /// Fails the test if a rank throws, which also aborts its group.
 inline void threads(int world, const std::function<void(int rank)>& f,
-                    reel::distributed::Options options = {.rendezvous = std::chrono::seconds(20),
-                                                          .heartbeat = std::chrono::seconds(2)}) {
+                    reel::distributed::ProcessGroupOptions options = {.rendezvous = std::chrono::seconds(20),
+                                                                      .heartbeat = std::chrono::seconds(2)}) {
   const auto run = [&](int rank) {
     try {
       f(rank);

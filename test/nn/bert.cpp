@@ -18,7 +18,7 @@ using Catch::Matchers::Contains;
 namespace {
 
 const std::filesystem::path kModel = "test/reference/bert";  // made by the transformers package: model.py there
-const testing::CloseOptions kClose{.rtol = 1e-5, .atol = 1e-5};
+const testing::AssertCloseOptions kClose{.rtol = 1e-5, .atol = 1e-5};
 
 struct Figures {
   StateDict dict = load_reference("bert/figures.safetensors");

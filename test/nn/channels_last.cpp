@@ -14,7 +14,7 @@ using namespace reel;
 
 namespace {
 
-const testing::CloseOptions kClose{.rtol = 1e-4, .atol = 1e-4};
+const testing::AssertCloseOptions kClose{.rtol = 1e-4, .atol = 1e-4};
 
 Tensor laid_out(const Tensor& images, bool channels_last) { return channels_last ? movedim(images, 1, -1) : images; }
 

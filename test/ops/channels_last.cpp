@@ -193,7 +193,7 @@ void compare(const Case& c, DType dtype, const Shape& x) {
   for (const Shape& shape : c.inputs) values.push_back(randn(values.empty() ? x : shape, {.dtype = dtype}));
   const Outcome first = run(c, values, false), last = run(c, values, true);
   const double tolerance = dtype == kFloat64 ? 1e-10 : dtype == kFloat32 ? 1e-3 : 0.1;
-  const testing::CloseOptions close{.rtol = tolerance, .atol = tolerance};
+  const testing::AssertCloseOptions close{.rtol = tolerance, .atol = tolerance};
   testing::assert_close(last.y, first.y, close);
   for (size_t i = 0; i < first.grads.size(); ++i) testing::assert_close(last.grads[i], first.grads[i], close);
   for (size_t i = 0; i < first.second.size(); ++i) {

@@ -282,7 +282,7 @@ std::map<std::string, Case> cases() {
         std::string("cdist p=") + name, [=, k = k](auto& a) { return cdist(a, y.narrow(0, 0, 3), k); }, x);
 
   const auto adaptive = std::make_shared<nn::AdaptiveLogSoftmaxWithLoss>(
-      8, 20, std::vector<int64_t>{4, 10}, nn::AdaptiveLogSoftmaxOptions{.div_value = 2, .head_bias = true});
+      8, 20, std::vector<int64_t>{4, 10}, nn::AdaptiveLogSoftmaxWithLossOptions{.div_value = 2, .head_bias = true});
   adaptive->to(kFloat64);
   double phase = 0;
   for (auto& [path, parameter] : adaptive->named_parameters()) {

@@ -18,7 +18,7 @@
 namespace reel::data {
 
 /// Of DataLoader.
-struct LoaderOptions {
+struct DataLoaderOptions {
   int64_t batch_size = 1;  ///< Samples in a batch.
   bool shuffle = false;    ///< A new random order in every epoch.
   int workers = 0;         ///< Threads that make batches ahead of the loop; 0 makes them in the loop's own.
@@ -61,21 +61,21 @@ class DataLoader {
   using Batch = decltype(detail::make_batch(std::declval<const D&>(), std::declval<const Collate&>(), {}, 0, 0));
 
   /// In order, or shuffled by `options.shuffle`.
-  explicit DataLoader(D dataset, LoaderOptions options = {}, Collate collate = {})
+  explicit DataLoader(D dataset, DataLoaderOptions options = {}, Collate collate = {})
       : DataLoader(std::move(dataset), nullptr, options, std::move(collate)) {
     detail::check(options);
     set_batches([&] { return AllSamples(dataset_, options.shuffle ? seed_ : 0, options.shuffle); });
   }
   /// In a sampler's order; `options.shuffle` does not go with it.
   template <std::derived_from<Sampler> S>
-  DataLoader(D dataset, S sampler, LoaderOptions options = {}, Collate collate = {})
+  DataLoader(D dataset, S sampler, DataLoaderOptions options = {}, Collate collate = {})
       : DataLoader(std::move(dataset), nullptr, options, std::move(collate)) {
     detail::check_with_sampler(options, false);
     set_batches([&] { return std::move(sampler); });
   }
   /// In a batch sampler's batches; `batch_size`, `shuffle` and `drop_last` do not go with it.
   template <std::derived_from<Batches> S>
-  DataLoader(D dataset, S batches, LoaderOptions options = {}, Collate collate = {})
+  DataLoader(D dataset, S batches, DataLoaderOptions options = {}, Collate collate = {})
       : DataLoader(std::move(dataset), std::make_unique<S>(std::move(batches)), options, std::move(collate)) {
     detail::check_with_sampler(options, true);
   }
@@ -201,7 +201,7 @@ class DataLoader {
     bool shuffle_;
   };
 
-  DataLoader(D dataset, std::unique_ptr<Batches> batches, const LoaderOptions& options, Collate collate)
+  DataLoader(D dataset, std::unique_ptr<Batches> batches, const DataLoaderOptions& options, Collate collate)
       : dataset_(std::move(dataset)),
         collate_(std::move(collate)),
         options_(options),
@@ -239,7 +239,7 @@ class DataLoader {
 
   D dataset_;
   Collate collate_;
-  LoaderOptions options_;
+  DataLoaderOptions options_;
   uint64_t seed_;
   std::unique_ptr<Batches> batches_;
   int64_t samples_ = -1;  // in the epoch of the last loop, or of the state that was loaded, if it says so

@@ -27,7 +27,7 @@ CommHook fp16();  ///< Sums in float16: half the bytes; beyond 65504 infinite.
 }  // namespace hooks
 
 /// Of DistributedDataParallel.
-struct DdpOptions {
+struct DistributedDataParallelOptions {
   size_t bucket_bytes = 0;              ///< Of a bucket of gradients. 0: 4 MiB with Gloo, 25 MiB with NCCL.
   size_t first_bucket_bytes = 1 << 20;  ///< Of the first, which leaves earliest.
   bool broadcast_buffers = true;        ///< Rank 0's, after each synchronized backward(); shapes must not change.
@@ -71,7 +71,7 @@ struct DdpOptions {
 class DistributedDataParallel {
  public:
   /// All ranks of the group construct it at the same time.
-  explicit DistributedDataParallel(nn::Module& module, DdpOptions options = {});
+  explicit DistributedDataParallel(nn::Module& module, DistributedDataParallelOptions options = {});
   ~DistributedDataParallel();
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;

@@ -115,7 +115,7 @@ class ProcessGroup {
 };
 
 /// Of init_process_group(). Variables of the environment win: who starts a job knows its network.
-struct Options {
+struct ProcessGroupOptions {
   Backend backend = Backend::kAuto;  ///< Who moves the data.
   Milliseconds timeout{1'800'000};   ///< Of one op; also REEL_DIST_TIMEOUT, in seconds.
   Milliseconds rendezvous{300'000};  ///< For all ranks to come.
@@ -125,9 +125,9 @@ struct Options {
 
 /// Joins the job that the environment describes (see Launch) and makes the default group. A world of 1 opens no socket.
 /// Calling it twice is an Error. DistributedDataParallel and default_group() call it where nobody has.
-void init_process_group(const Options& options = {});
+void init_process_group(const ProcessGroupOptions& options = {});
 /// A rank of a job of threads: each calls it with its member of thread_members(), and has a default group of its own.
-void init_process_group(std::shared_ptr<Member> member, const Options& options = {});
+void init_process_group(std::shared_ptr<Member> member, const ProcessGroupOptions& options = {});
 /// Waits for all ranks, and leaves the job. A rank that waits in a collective for this one gets an Error which says
 /// that it left. At the end of the program, or of a thread of a job of threads, it happens by itself.
 void destroy_process_group();

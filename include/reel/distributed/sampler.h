@@ -8,8 +8,8 @@
 /// A sampler of this rank's share of a data set.
 namespace reel::distributed {
 
-/// Of DistributedSampler.
-struct SamplerOptions {
+/// Options of `DistributedSampler`.
+struct DistributedSamplerOptions {
   bool shuffle = true;     ///< A new order in every epoch.
   bool drop_last = false;  ///< Cut the order instead of padding it.
   uint64_t seed = 0;       ///< Must be the same on all ranks.
@@ -18,7 +18,7 @@ struct SamplerOptions {
 class DistributedSampler : public data::DistributedSampler {
  public:
   /// Of so many samples in all.
-  explicit DistributedSampler(int64_t size, SamplerOptions options = {})
+  explicit DistributedSampler(int64_t size, DistributedSamplerOptions options = {})
       : data::DistributedSampler(size, {.rank = distributed::rank(),
                                         .world_size = distributed::world_size(),
                                         .shuffle = options.shuffle,

@@ -20,7 +20,7 @@ struct MultiheadAttentionOptions {
 };
 
 /// What one call of MultiheadAttention is given besides query, key and value.
-struct AttendOptions {
+struct MultiheadAttentionCallOptions {
   /// [N, S] (or [S]): true for keys that are padding, or numbers that are added to their scores.
   Tensor key_padding_mask = {};
   bool need_weights = true;  ///< Return them, too.
@@ -52,9 +52,9 @@ struct MultiheadAttention : Layer<MultiheadAttention> {
     parent.register_module(std::move(name), *this);
   }
   MultiheadAttentionOutput forward(const Tensor& query, const Tensor& key, const Tensor& value,
-                                   const AttendOptions& options = {}) const;
+                                   const MultiheadAttentionCallOptions& options = {}) const;
   MultiheadAttentionOutput operator()(const Tensor& query, const Tensor& key, const Tensor& value,
-                                      const AttendOptions& options = {}) const {
+                                      const MultiheadAttentionCallOptions& options = {}) const {
     return Layer::operator()(query, key, value, options);
   }
   void reset_parameters();

@@ -11,7 +11,7 @@
 namespace reel::nn {
 
 /// Options of AdaptiveLogSoftmaxWithLoss.
-struct AdaptiveLogSoftmaxOptions {
+struct AdaptiveLogSoftmaxWithLossOptions {
   double div_value = 4;    ///< Cluster i is scored from in_features / div_value^(i + 1) numbers.
   bool head_bias = false;  ///< Of the first layer.
 };
@@ -21,9 +21,9 @@ struct AdaptiveLogSoftmaxOptions {
 /// Parameters are PyTorch's: head.weight, tail.i.0.weight, tail.i.1.weight.
 struct AdaptiveLogSoftmaxWithLoss : Layer<AdaptiveLogSoftmaxWithLoss> {
   AdaptiveLogSoftmaxWithLoss(int64_t in_features, int64_t n_classes, std::vector<int64_t> cutoffs,
-                             AdaptiveLogSoftmaxOptions options = {});
+                             AdaptiveLogSoftmaxWithLossOptions options = {});
   AdaptiveLogSoftmaxWithLoss(Module& parent, std::string name, int64_t in_features, int64_t n_classes,
-                             std::vector<int64_t> cutoffs, AdaptiveLogSoftmaxOptions options = {})
+                             std::vector<int64_t> cutoffs, AdaptiveLogSoftmaxWithLossOptions options = {})
       : AdaptiveLogSoftmaxWithLoss(in_features, n_classes, std::move(cutoffs), options) {
     parent.register_module(std::move(name), *this);
   }

@@ -19,7 +19,7 @@
 // What the template DataLoader (data/loader.h) is made of; the definitions are in lib/data/loader.cpp.
 namespace reel::data {
 
-struct LoaderOptions;
+struct DataLoaderOptions;
 
 namespace detail {
 
@@ -106,8 +106,8 @@ auto make_batch(const D& dataset, const Collate& collate, std::span<const int64_
   }
 }
 
-void check(const LoaderOptions& options);
-void check_with_sampler(const LoaderOptions& options, bool of_batches);
+void check(const DataLoaderOptions& options);
+void check_with_sampler(const DataLoaderOptions& options, bool of_batches);
 
 }  // namespace detail
 }  // namespace reel::data
