@@ -12,8 +12,8 @@
 #include "cuda/runtime.h"
 #include "cuda/stopwatch.h"
 #include "lib/functors/unary.h"
+#include "lib/kernels/enums.h"
 #include "lib/kernels/gemm.h"
-#include "lib/kernels/reduce.h"
 #include "reel/precision.h"
 
 // Matrix products by cuBLASLt. It takes column-major matrices, and a row-major matrix is its transpose in column-major

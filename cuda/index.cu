@@ -4,7 +4,7 @@
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
 #include "lib/kernels/embedding_bag.h"
-#include "lib/kernels/scatter.h"
+#include "lib/kernels/enums.h"
 
 // Index kernels: bounds checks, gather-like reads, scatter-like writes and embedding bags.
 //

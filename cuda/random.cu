@@ -2,7 +2,7 @@
 #include "cuda/kernels.h"
 #include "cuda/strided.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/random.h"
+#include "lib/kernels/enums.h"
 #include "lib/philox.h"
 
 // Random numbers, multinomial samples and dropout by the counter-based generator Philox (lib/philox.h): number i of a

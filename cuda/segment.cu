@@ -4,7 +4,7 @@
 #include "cuda/kernels.h"
 #include "cuda/online_softmax.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/segment.h"
+#include "lib/kernels/enums.h"
 
 // Segment ops over ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1] - 1. A team of threads, a
 // warp or a block, has up to 32 neighbouring columns of a segment: `columns` of its lanes lie side by side, the others

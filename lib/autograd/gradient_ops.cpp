@@ -5,7 +5,7 @@
 #include "lib/autograd/backward.h"
 #include "lib/core/op_trace.h"
 #include "lib/functors/binary.h"
-#include "lib/kernels/reduce.h"
+#include "lib/kernels/enums.h"
 
 namespace reel {
 

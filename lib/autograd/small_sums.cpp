@@ -7,7 +7,7 @@
 
 #include "lib/autograd/dense_grad.h"
 #include "lib/kernels/copy.h"
-#include "lib/kernels/reduce.h"
+#include "lib/kernels/enums.h"
 
 namespace reel {
 namespace {

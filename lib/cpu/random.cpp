@@ -6,7 +6,7 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/random.h"
+#include "lib/kernels/enums.h"
 #include "lib/philox.h"
 
 // Random numbers, multinomial samples and dropout from Philox (lib/philox.h). Number i of a stream is a function of

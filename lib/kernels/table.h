@@ -34,11 +34,11 @@ struct SampledLogits;  // lib/kernels/sampled.h
 struct SampledLogitsGrad;
 struct Updated;  // lib/kernels/update.h
 enum ConvPart : int;
-enum class RandomKind;  // lib/kernels/random.h
-enum class ReduceOp;    // lib/kernels/reduce.h
-enum class ScanOp;      // lib/kernels/scan.h
-enum class ScatterOp;   // lib/kernels/scatter.h
-enum class SegmentOp;   // lib/kernels/segment.h
+enum class RandomKind;  // lib/kernels/enums.h
+enum class ReduceOp;    // lib/kernels/enums.h
+enum class ScanOp;      // lib/kernels/enums.h
+enum class ScatterOp;   // lib/kernels/enums.h
+enum class SegmentOp;   // lib/kernels/enums.h
 
 /// Where float32 and float64 are named, kernels take half types, too, but in segments, ragged attention,
 /// logcumsumexp_grad, linalg, crf, ctc, sampled_logits and poisson: they compute in float32 and round each element of a

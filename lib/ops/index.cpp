@@ -1,7 +1,7 @@
 #include <limits>
 #include <tuple>
 
-#include "lib/kernels/scatter.h"
+#include "lib/kernels/enums.h"
 
 #include "lib/ops/index.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/kernels/segment.h"
+#include "lib/kernels/enums.h"
 #include "lib/ops/internal.h"
 #include "reel/ragged.h"
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "lib/device.h"
-#include "lib/kernels/random.h"
+#include "lib/kernels/enums.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

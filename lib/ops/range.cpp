@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "lib/core/op_trace.h"
-#include "lib/kernels/scan.h"
+#include "lib/kernels/enums.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "lib/core/tensor_impl.h"
-#include "lib/kernels/reduce.h"
+#include "lib/kernels/enums.h"
 #include "lib/ops/internal.h"
 #include "lib/ops/scan.h"
 #include "reel/ops.h"

@@ -4,10 +4,8 @@
 #include <random>
 
 #include "lib/core/tensor_impl.h"
+#include "lib/kernels/enums.h"
 #include "lib/kernels/norm.h"
-#include "lib/kernels/reduce.h"
-#include "lib/kernels/scan.h"
-#include "lib/kernels/segment.h"
 #include "lib/kernels/table.h"
 #include "reel/autograd.h"
 #include "reel/cuda.h"

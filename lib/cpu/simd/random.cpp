@@ -1,7 +1,7 @@
-#include "lib/kernels/random.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
+#include "lib/kernels/enums.h"
 
 namespace reel::cpu::REEL_ISA {
 

@@ -5,7 +5,7 @@
 #include "lib/cpu/simd/map.h"
 #include "lib/functors/binary.h"
 #include "lib/functors/math.h"
-#include "lib/kernels/reduce.h"
+#include "lib/kernels/enums.h"
 #include "lib/kernels/update.h"
 
 // Reductions of float32 and float64. Sums are taken over blocks of a few hundred elements in T, and the blocks' results

@@ -1,7 +1,14 @@
+// The operations that a kernel of the table is told to compute.
 #pragma once
 
 namespace reel {
 
+enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll, kMean };
+enum class ScanOp { kSum, kProd, kLogSumExp };
+enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
+enum class SegmentOp { kSum, kMean, kMax, kMin };
+
+/// The distribution of random numbers.
 enum class RandomKind {
   kUniform,      // [a, b)
   kNormal,       // mean a, std b

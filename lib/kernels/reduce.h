@@ -1,7 +1,0 @@
-#pragma once
-
-namespace reel {
-
-enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll, kMean };
-
-}  // namespace reel

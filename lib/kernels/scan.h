@@ -1,7 +1,0 @@
-#pragma once
-
-namespace reel {
-
-enum class ScanOp { kSum, kProd, kLogSumExp };
-
-}  // namespace reel

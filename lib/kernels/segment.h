@@ -1,7 +1,0 @@
-#pragma once
-
-namespace reel {
-
-enum class SegmentOp { kSum, kMean, kMax, kMin };
-
-}  // namespace reel
