@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "reel/detail/no_batching_guard.h"
+#include "reel/detail/no_suspend_guard.h"
 #include "reel/memory.h"
 #include "reel/types.h"
 
@@ -117,7 +117,7 @@ class DeviceStreamGuard {
   DeviceStreamGuard& operator=(const DeviceStreamGuard&) = delete;
 
  private:
-  const batching::internal::NoBatchingGuard no_batching_;  // the stream is the thread's
+  const detail::NoSuspendGuard no_suspend_;  // the stream is the thread's
   DeviceRuntime& runtime_;
   const std::shared_ptr<DeviceStream> before_, now_;
   int device_before_;

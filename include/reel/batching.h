@@ -7,13 +7,14 @@
 #include <optional>
 #include <ranges>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "reel/detail/batching.h"
-#include "reel/nn/module.h"
+#include "reel/nn/detail/call.h"
 
 #pragma GCC visibility push(default)
 /// Dynamic batching: a model that is written for one example runs for many at once, however much their graphs differ.
@@ -21,36 +22,31 @@
 ///   auto losses = batching::map(batch, [&](const Tree& tree) { return loss(model(tree), tree.labels); });
 ///   sum(stack(losses)).backward();
 ///
-/// Each example runs as a fiber: a function with a stack of its own. A call of a layer that can be batched waits there,
+/// Each example runs as a fiber: a function with a stack of its own. A call of an op that can be batched waits there,
 /// and another example goes on. When none can, the largest group of waiting calls that can be one call becomes one: the
-/// rows of their arguments are gathered in one tensor each, forward runs once, and each call returns its rows. Values
+/// rows of their arguments are gathered in one tensor each, the op runs once, and each call returns its rows. Values
 /// are there when a call returns, so control flow, item() and errors are as they always are, and what is recorded is an
 /// ordinary graph.
 ///
-/// Calls can be one if they are of the same layer with equal arguments but for the rows of their tensors: dtype,
-/// device, whether a gradient flows, and all sizes but the first must agree; so must the layer's training mode, grad
-/// mode, autocast, anomaly mode and the default device. Layers say by a member what they do with several examples:
+/// Calls can be one if they are of the same op with the same weights and with equal arguments but for the rows of their
+/// tensors: dtype, device, whether a gradient flows, and all sizes but the first must agree; so must grad mode,
+/// autocast, anomaly mode and the default device. These wait, whether a layer calls them or the program does:
 ///
-///   struct MyCell : nn::Layer<MyCell> {
-///     static constexpr auto kBatching = batching::kRows;
-///     Tensor forward(const Tensor& x, const Tensor& h) const;   // row i of the result from row i of the arguments
+/// - linear, linear_relu, bilinear, embedding, lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell, tree_lstm_cell,
+///   layer_norm, rms_norm and convolutions, whose weights are the same tensors;
+/// - mm, and matmul of matrices, by a leaf that requires grad, a parameter;
+/// - on a GPU activation functions, whose launches take longer than they do;
+/// - the layers NaryTreeLSTM and ChildSumTreeLSTM as a whole, and LSTM, GRU, RNN and CRF, also its decode(), for one
+///   sequence, a list of them or a Ragged;
+/// - functions that rows() makes.
 ///
-/// kRows are Linear, Bilinear, Embedding, the Tree-LSTMs, LSTMCell, GRUCell, RNNCell, LayerNorm, RMSNorm, Conv1d to
-/// Conv3d of [n, channels, …], activations, and a Sequential of such layers alone. kSequences are LSTM, GRU, RNN and
-/// CRF, also its decode(), for one sequence, a list of them or a Ragged. A layer's `int64_t row_rank() const`, if it
-/// has one, gives the fewest dimensions of a floating-point argument that has rows, 2 without it; 0 means that calls
-/// must not be joined now. Integer arguments have rows from one dimension on. A class within a function, which cannot
-/// have a static member, says by a function what it does: `static constexpr auto batching_mode() { return
-/// batching::kRows; }`.
+/// A floating-point argument has rows along dimension 0 if it has two dimensions or more, of layer_norm and rms_norm
+/// more than those that are normalised; an integer argument, if it has one.
 ///
-/// Ops wait as layers do where the weights are the same tensors: linear, linear_relu, embedding, lstm_cell, gru_cell,
-/// rnn_tanh_cell, rnn_relu_cell, and mm (matmul of matrices) by a leaf that requires grad, a parameter; so do the
-/// pointwise lstm_cell and tree_lstm_cell.
-///
-/// Called for each example by itself are all other layers, layers that have hooks or call a layer that has some,
-/// embeddings with sparse gradients, arguments without rows, and whatever is called inside of a backward pass, a layer
-/// that is run for a group or has found no others, a custom op, a checkpoint, a captured graph, a parametrized layer,
-/// or a cuda::StreamGuard of the example's own.
+/// Called for each example by itself are all other ops, embeddings with sparse gradients, arguments without rows, and
+/// whatever is called inside of a backward pass, a function that is run for a group or has found no others, a custom
+/// op, a checkpoint, a captured graph, a parametrized layer, or a cuda::StreamGuard of the example's own. Hooks of
+/// layers run for each example.
 ///
 /// Gradients are those of single calls. A call whose results get none in a backward pass has no part in it: neither its
 /// arguments nor parameters that no other example uses get a gradient, not even zeros, and no hook runs for them. So
@@ -58,8 +54,8 @@
 /// saved, or that has an infinite derivative (sqrt at 0), is made again by the calls whose arguments are finite, and
 /// the others are called by themselves, or all if that is not the cause. This holds on the CPU; on a GPU, where looking
 /// at values would wait for it, an example that overflows spoils the gradients of its groups, as it does where a
-/// custom op in a layer of your own has finite results, but an infinite derivative. What a kRows layer keeps of a call
-/// other than its results, such as a tensor for an extra loss, is not an example's, and gets no right gradients.
+/// custom op in a function of rows() has finite results, but an infinite derivative. What such a function keeps of a
+/// call other than its results, such as a tensor for an extra loss, is not an example's, and gets no right gradients.
 ///
 /// backward() and grad() may be called inside of an example and for single examples. Such a pass computes with all rows
 /// of the groups that it meets, and leaves what they have saved for the passes of other examples until the last tensor
@@ -73,8 +69,8 @@
 /// examples run under it. Reel's own guards are each example's. Groups may compute with copies of parameters, which see
 /// the changes that ops make, but not those of memory by other means.
 ///
-/// Where a group fails, or is made again because of infinite values, forward has run for it and then runs for its calls
-/// once more: what else it does, such as counting or drawing random numbers, is done twice.
+/// Where a group fails, or is made again because of infinite values, a function of rows() has run for it and then runs
+/// for its calls once more: what else it does, such as counting or drawing random numbers, is done twice.
 ///
 /// Results differ from those of single calls by rounding. The order in which examples run, and with it every random
 /// number and every bit, is the same in each run; but the examples take turns, so an example draws other random numbers
@@ -84,11 +80,12 @@ namespace reel::batching {
 /// What a map did: `Report report; map(examples, f, {.report = &report});`. It adds to what it holds. Measuring takes
 /// time of its own, some 0.1 µs a call.
 struct Report {
-  /// A layer or function.
+  /// An op with one weight, a layer or a function of rows().
   struct Row {
-    std::string name;           ///< Its path and type.
+    /// The op and the shape of its weight, "linear [256, 784]"; the path and type of a layer, "encoder.lstm (LSTM)".
+    std::string name;
     int64_t calls = 0;          ///< Made by examples.
-    int64_t groups = 0;         ///< Calls of forward for several of them.
+    int64_t groups = 0;         ///< Calls that were made for several of them.
     int64_t alone = 0;          ///< Calls that could have been joined, and found no others.
     int64_t rows = 0;           ///< Of all groups, or sequences.
     double seconds = 0;         ///< In groups, all in all.
@@ -98,12 +95,12 @@ struct Report {
   };
   /// Calls that did not wait for others.
   struct Unbatched {
-    std::string name;    ///< Path and type of the layer.
+    std::string name;    ///< The op or, with its path, the layer.
     std::string reason;  ///< Why.
     int64_t calls = 0;   ///< How many.
   };
   std::vector<Row> rows;             ///< In the order of their first calls.
-  std::vector<Unbatched> unbatched;  ///< Layers in which no other layer waited.
+  std::vector<Unbatched> unbatched;  ///< In the order of their first calls.
   double seconds = 0;                ///< In map, all in all.
   double schedule_seconds = 0;       ///< Of these, spent on choosing who goes on, and switching to it.
   int64_t switches = 0;              ///< From one fiber to another.
@@ -111,7 +108,7 @@ struct Report {
   /// Calls of item() by examples, also by those that no row names. On a GPU each waits until the GPU is done.
   int64_t items = 0;
 
-  /// All of that as text, the layers with the most time first.
+  /// All of that as text, the rows with the most time first.
   std::string table() const;
 };
 
@@ -150,21 +147,96 @@ class ForkedFiber {
   std::exception_ptr error_;
 };
 
-/// The call of a function, which waits for others with the same.
+// ---- functions that rows() makes ------------------------------------------------------------------------------------
+
+/// visit(&tensor) for each Tensor in value as visit_tensors does, and visit(nullptr) behind each list and optional, so
+/// that values with the same visits have the same structure.
+template <class T, class Visit>
+void visit_structure(const T& value, const Visit& visit) {
+  using nn::internal::Kind;
+  constexpr Kind kind = nn::internal::kind_of<T>;
+  const auto each = [&](const auto&... parts) { (visit_structure(parts, visit), ...); };
+  if constexpr (kind == Kind::kTensor) {
+    visit(&static_cast<const Tensor&>(value));
+  } else if constexpr (kind == Kind::kList) {
+    for (const auto& part : value) visit_structure(part, visit);
+    visit(nullptr);
+  } else if constexpr (kind == Kind::kOptional) {
+    if (value) visit_structure(*value, visit);
+    visit(nullptr);
+  } else if constexpr (kind == Kind::kTuple) {
+    std::apply(each, value);
+  } else if constexpr (kind == Kind::kStruct) {
+    std::apply(each, nn::internal::fields(value));
+  }
+}
+
+template <class T>
+inline constexpr bool has_tensors = nn::internal::kind_of<T> != nn::internal::Kind::kNone;
+template <class T>
+inline constexpr bool is_ragged = std::same_as<std::remove_cvref_t<T>, Ragged>;
+/// Calls f(args…) can be joined if f returns Tensors by value, and arguments without Tensors can be compared. A Ragged
+/// has lengths, which rows of its values do not keep.
+template <class F, class... Args>
+concept Joinable = ((has_tensors<Args> || std::equality_comparable<Args>)&&...) && !(is_ragged<Args> || ...) &&
+                   requires(const F& f, const Args&... args) {
+  requires !std::is_reference_v<decltype(f(args...))>;
+  requires has_tensors<decltype(f(args...))> && !is_ragged<decltype(f(args...))>;
+};
+
 template <class F>
-struct Function {
-  Function(std::string name_, F f_) : name(std::move(name_)), f(std::move(f_)) {}
+struct NamedFunction {
   std::string name;
   F f;
-  template <class... Args>
-  auto forward(const Args&... args) const -> decltype(f(args...)) {
-    return f(args...);
-  }
 };
-template <class F>
-std::string label_of(const Function<F>& function) {
-  return function.name;
-}
+
+/// The call function.f(args…) in a fiber that waits.
+template <class F, class... Args>
+class FunctionCall final : public Call {
+ public:
+  using Result = std::remove_cv_t<std::invoke_result_t<const F&, const Args&...>>;
+
+  explicit FunctionCall(const NamedFunction<F>& function, const Args&... args)
+      : Call(Kind::kRows, &function, typeid(FunctionCall)), function_(function), args_(args...) {
+    (visit_structure(args, [this](const Tensor* tensor) { add(tensor); }), ...);
+  }
+
+  void run(std::span<const Tensor> inputs) override {
+    const auto call = [&](auto... held) {
+      [[maybe_unused]] auto next = inputs.begin();
+      (nn::internal::visit_tensors(held.value, [&](Tensor& tensor) { tensor = *next++; }), ...);
+      result_.emplace(function_.f(held.pass()...));
+    };
+    std::apply([&](const Args&... args) { call(nn::internal::hold(static_cast<const Args*>(nullptr), args)...); },
+               args_);
+  }
+  std::vector<Tensor> outputs() const override { return nn::internal::collect_tensors(*result_); }
+  void set_result_from_group(const Call& leader, std::span<std::vector<Tensor>> outputs, size_t at) override {
+    if (this != &leader) result_.emplace(*static_cast<const FunctionCall&>(leader).result_);
+    size_t i = 0;
+    nn::internal::visit_tensors(*result_, [&](Tensor& tensor) { tensor = std::move(outputs[i++][at]); });
+  }
+  bool same_arguments(const Call& other) const override {
+    const auto same = [](const auto& a, const auto& b) {
+      if constexpr (has_tensors<decltype(a)>)
+        return true;
+      else
+        return a == b;
+    };
+    const auto& others = static_cast<const FunctionCall&>(other).args_;
+    return [&]<size_t... i>(std::index_sequence<i...>) {
+      return (same(std::get<i>(args_), std::get<i>(others)) && ...);
+    }
+    (std::index_sequence_for<Args...>());
+  }
+  std::string label() const override { return function_.name; }
+  Result result() { return std::move(*result_); }
+
+ private:
+  const NamedFunction<F>& function_;
+  const std::tuple<const Args&...> args_;
+  std::optional<Result> result_;
+};
 
 }  // namespace internal
 
@@ -234,22 +306,23 @@ auto both(F&& f, G&& g) {
   }
 }
 
-/// f as a function whose calls are batched like those of a kRows layer: its arguments and results are Tensors, or
-/// structs and lists of them, and row i of the results depends on row i of the arguments and on nothing that differs
-/// between examples. Copies of what this returns are one function.
+/// Returns f as a function whose calls are batched: its arguments and results are Tensors, or structs and lists of
+/// them, and row i of the results depends on row i of the arguments and on nothing that differs between examples.
+/// Copies of what this returns are one function. It suits a cell of many small ops, which is then called once for a
+/// group.
 ///
 ///   const auto gate = batching::rows("gate", [&](const Tensor& a, const Tensor& b) { return sigmoid(w(a)) * b; });
 template <class F>
 auto rows(std::string name, F f) {
-  return [function = std::make_shared<const internal::Function<F>>(std::move(name), std::move(f))]<class... Args>(
-             const Args&... args) {
-    using Self = const internal::Function<F>;
-    static_assert(nn::internal::Joinable<Self, Args...>,
+  using Named = internal::NamedFunction<F>;
+  return [function =
+              std::make_shared<const Named>(Named{std::move(name), std::move(f)})]<class... Args>(const Args&... args) {
+    static_assert(internal::Joinable<F, Args...>,
                   "batching::rows: the result is not made of Tensors, or an argument cannot be compared");
     if (internal::BatchScheduler* const scheduler = internal::scheduler()) {
-      nn::internal::JoinedCall<Self, Args...> call(*function, function.get(), false, 2, args...);
+      internal::FunctionCall<F, Args...> call(*function, args...);
       if (scheduler->wait(call)) return call.result();
-      const internal::NoBatchingGuard no_batching(call.state == internal::Call::State::kAlone);
+      const detail::NoSuspendGuard no_suspend(call.state == internal::Call::State::kAlone);
       return function->f(args...);
     }
     return function->f(args...);

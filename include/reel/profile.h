@@ -24,9 +24,6 @@ namespace reel::profile {
 
 namespace internal {
 extern constinit std::atomic<bool> recording;
-/// How many there are of what calls of layers have to know: recordings, and threads in batching::map.
-extern constinit std::atomic<int> call_observers;
-inline bool calls_observed() { return call_observers.load(std::memory_order_acquire) != 0; }
 }  // namespace internal
 /// Whether something is recorded.
 inline bool running() { return internal::recording.load(std::memory_order_acquire); }
@@ -59,7 +56,7 @@ struct Event {
   double self;       ///< Its duration without the events inside of it.
   int64_t bytes;     ///< Of the tensors that a kernel reads and writes.
   int64_t in_use;    ///< Bytes of CPU memory at its end: allocated minus freed by the thread.
-  /// The rest of an event that waited while another example of batching::map ran: no call of its own.
+  /// The rest of an event that waited while another fiber of the thread ran: no call of its own.
   bool continued = false;
 };
 

@@ -9,7 +9,7 @@
 #include "lib/autograd/gradient_ops.h"
 #include "lib/core/per_thread.h"
 #include "lib/core/profile.h"
-#include "reel/detail/no_batching_guard.h"
+#include "reel/detail/no_suspend_guard.h"
 
 // A backward pass has two steps. The first traverses the graph from the roots, and gives every node and every leaf the
 // number of edges that will deliver a gradient to it: its dependencies. In the second a node whose last gradient has
@@ -296,7 +296,7 @@ std::vector<Tensor> run_backward(std::span<const Edge> roots, std::vector<Tensor
   } nesting(mine.depth);
   const GradMode mode(create_graph);
   const AutocastScope no_autocast(kFloat32);
-  const batching::internal::NoBatchingGuard no_batching;
+  const detail::NoSuspendGuard no_suspend;
   task.id = new_pass();
   task.retain_graph = retain_graph || create_graph;
   task.all_leaves = targets.empty();

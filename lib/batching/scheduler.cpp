@@ -19,23 +19,24 @@ constexpr size_t kMaxFibers = 4096, kMaxKept = 1024;
 constexpr size_t kKeptBytes = 64 << 20, kMinKeptBytes = 64 << 10;
 // both() adds none to so many: their stacks would leave the caches, which costs more than wider groups gain.
 constexpr size_t kManyFibers = 128;
+constexpr int kMinRank = 2;  // of a floating-point tensor whose dimension 0 counts rows
 
 /// Unwinds a fiber. No std::exception, which programs and Layer::call catch.
 struct Cancelled {};
-/// A layer does not do what its kBatching says.
+/// A function that rows() batches does not return a row for each row.
 struct WrongRows : Error {
   using Error::Error;
 };
 
 /// A NotFinite is thrown where a value that a group saves for its gradient is infinite or NaN.
 struct NotFinite {};
-/// While an InGroup lives, in_group() is true.
-class InGroup {
+/// While a JoinedCallScope lives, in_joined_call is true.
+class JoinedCallScope {
  public:
-  InGroup() : before_(exchange_in_group(true)) {}
-  ~InGroup() { exchange_in_group(before_); }
-  InGroup(const InGroup&) = delete;
-  InGroup& operator=(const InGroup&) = delete;
+  JoinedCallScope() : before_(std::exchange(in_joined_call, true)) {}
+  ~JoinedCallScope() { in_joined_call = before_; }
+  JoinedCallScope(const JoinedCallScope&) = delete;
+  JoinedCallScope& operator=(const JoinedCallScope&) = delete;
 
  private:
   const bool before_;
@@ -80,7 +81,7 @@ bool alike(const Tensor& a, const Tensor& b) {
 
 /// Can they be one call?
 bool alike(const Call& a, const Call& b) {
-  if (a.callee != b.callee || a.type != b.type || a.training != b.training || a.modes != b.modes || a.count != b.count)
+  if (a.callee != b.callee || a.weight != b.weight || a.type != b.type || a.modes != b.modes || a.count != b.count)
     return false;
   for (size_t i = 0; i < a.count; ++i) {
     if (!a.entries[i] || !b.entries[i]) {
@@ -136,18 +137,18 @@ double seconds(int64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseco
 
 // ---- fibers ---------------------------------------------------------------------------------------------------------
 
-FiberScheduler::FiberScheduler(Report* report) : before_(current_scheduler), report_(report), faults_(page_faults()) {
+FiberScheduler::FiberScheduler(Report* report)
+    : before_(exchange_fiber_waits({static_cast<BatchScheduler*>(this), report != nullptr})),
+      report_(report),
+      faults_(page_faults()) {
   host_.fiber = &Fiber::running();
   host_.scheduler = this;
   reports_ = report != nullptr;
   if (report) began_ = profile::now();
-  ++profile::internal::call_observers;
-  exchange_scheduler(this);
 }
 
 FiberScheduler::~FiberScheduler() {
-  exchange_scheduler(before_);
-  --profile::internal::call_observers;
+  exchange_fiber_waits(before_);
   if (report_) report_->seconds += seconds(profile::now() - began_);
   for (; workers->idle.size() > kMaxKept; --workers->count) workers->idle.pop_back();
   trim_idle(page_faults() - faults_);
@@ -168,7 +169,7 @@ bool FiberScheduler::start(void (*run)(void*), void* argument, size_t limit) {
   }
   Worker* const worker = idle.back().release();
   idle.pop_back();
-  worker->run = run, worker->argument = argument, worker->scheduler = this, worker->waits = 0, worker->row = SIZE_MAX;
+  worker->run = run, worker->argument = argument, worker->scheduler = this, worker->row = SIZE_MAX;
   worker->thread_state.begin();
   ++others_;
   if (report_) report_->most_fibers = std::max(report_->most_fibers, static_cast<int64_t>(others_ + 1));
@@ -246,12 +247,12 @@ void FiberScheduler::cancel() {
 // ---- calls ----------------------------------------------------------------------------------------------------------
 
 bool FiberScheduler::find_rows(Call& call) {
-  if (!call.fits || call.min_rank == 0) return false;
-  if (call.mode == kSequences) return call.rows >= 0;
+  if (!call.fits) return false;
+  if (call.kind == Call::Kind::kSequences) return call.rows >= 0;
   for (size_t i = 0; i < call.count; ++i) {
     if (!call.entries[i] || !call.entries[i]->defined()) continue;
     const View& view = view_of(*call.entries[i]);
-    if (view.shape.size() < (is_floating_point(view.dtype) ? call.min_rank : 1)) return false;
+    if (view.shape.size() < (is_floating_point(view.dtype) ? kMinRank : 1)) return false;
     if (call.rows >= 0 && view.shape[0] != call.rows) return false;
     call.rows = view.shape[0];
   }
@@ -261,12 +262,10 @@ bool FiberScheduler::find_rows(Call& call) {
 bool FiberScheduler::wait(Call& call) {
   if (std::uncaught_exceptions() > 0) return false;  // a destructor must not be left by an exception
   if (cancelled_) throw Cancelled();
-  ++running_->waits;
   if (!find_rows(call)) {
     if (report_)
-      note(call.label(), !call.fits           ? "it has too many tensors"
-                         : call.min_rank == 0 ? "it has hooks, or options that do not allow it"
-                                              : "its arguments have no rows, or different numbers of them");
+      note(call.label(),
+           call.fits ? "its arguments have no rows, or different numbers of them" : "it has too many tensors");
     return false;
   }
   call.modes = current_modes();
@@ -309,8 +308,8 @@ bool FiberScheduler::run_group_of(Call& first) {
   for (Call* call : calls_) call->state = Call::State::kAlone;
   std::exception_ptr wrong;
   try {
-    const NoBatchingGuard no_batching;
-    const InGroup group;
+    const detail::NoSuspendGuard no_suspend;
+    const JoinedCallScope joined;
     const detail::TransposedWeights::Use use(weights_);
     try {
       run_group(first);
@@ -358,7 +357,7 @@ void FiberScheduler::run_group(Call& first) {
   {
     const RowGroup::Ref group = grad_mode ? RowGroup::begin(size) : RowGroup::Ref();
     const SavedTensorLog log(saved_);
-    if (first.mode == kSequences)
+    if (first.kind == Call::Kind::kSequences)
       first.run_all(group.get());
     else
       run_rows(first, size, rows, group.get(), row);
@@ -408,7 +407,7 @@ void FiberScheduler::run_rows(Call& first, size_t size, int64_t rows, RowGroup* 
       continue;
     }
     if (whole.dim() == 0 || whole.size(0) != rows)
-      detail::fail_as<WrongRows>(first.label(), ": its kBatching is kRows, but of ", rows, " rows it has made ",
+      detail::fail_as<WrongRows>(first.label(), ": its result must have a row for each of ", rows, " rows, but is ",
                                  whole.shape());
     outputs.push_back(detail::scatter_rows(whole, counts_, group, result));
   }
@@ -420,7 +419,7 @@ void FiberScheduler::run_rows(Call& first, size_t size, int64_t rows, RowGroup* 
 // ---- the report -----------------------------------------------------------------------------------------------------
 
 Report::Row& FiberScheduler::row_of(const Call& call) {
-  const auto [number, added] = row_numbers_.try_emplace(call.callee, report_->rows.size());
+  const auto [number, added] = row_numbers_.try_emplace({call.callee, call.weight}, report_->rows.size());
   if (added) {
     const std::string name = call.label();
     const auto same = std::find_if(report_->rows.begin(), report_->rows.end(),
@@ -446,6 +445,8 @@ void FiberScheduler::note_item() {
 // ---- map and both ---------------------------------------------------------------------------------------------------
 
 namespace {
+
+FiberScheduler* current() { return static_cast<FiberScheduler*>(static_cast<BatchScheduler*>(fiber_waits.scheduler)); }
 
 /// The examples of one map, which several fibers take.
 struct Work {
@@ -492,7 +493,7 @@ struct Work {
 
 void run(size_t n, FunctionRef f, const MapOptions& options) {
   REEL_CHECK(options.window >= 1, "batching::map: window must be at least 1, got ", options.window);
-  if (auto* const scheduler = static_cast<FiberScheduler*>(current_scheduler)) {
+  if (FiberScheduler* const scheduler = current()) {
     Work{*scheduler, f, n, false}.run(n);
     return;
   }
@@ -501,7 +502,7 @@ void run(size_t n, FunctionRef f, const MapOptions& options) {
 }
 
 ForkedFiber::ForkedFiber(FunctionRef f) : f_(f) {
-  auto* const scheduler = static_cast<FiberScheduler*>(current_scheduler);
+  FiberScheduler* const scheduler = current();
   const auto branch = [](void* object) {
     auto& fork = *static_cast<ForkedFiber*>(object);
     try {

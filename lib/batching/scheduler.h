@@ -1,8 +1,9 @@
 // The fibers of batching::map, and how calls of theirs become one.
 #pragma once
 #include <exception>
+#include <map>
 #include <memory>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lib/autograd/row_group.h"
@@ -21,8 +22,7 @@ struct FiberTask {
   void* argument = nullptr;
   FiberScheduler* scheduler = nullptr;
   FiberTask* next = nullptr;  // the one behind it in the list of those that can go on
-  int64_t waits = 0;
-  size_t row = SIZE_MAX;  // the row of the report that its last call has
+  size_t row = SIZE_MAX;      // the row of the report that its last call has
 };
 
 /// A FiberScheduler is a map in progress: the fibers of one thread that make calls together. The thread's own stack is
@@ -39,7 +39,6 @@ class FiberScheduler final : public BatchScheduler {
   FiberScheduler& operator=(const FiberScheduler&) = delete;
 
   bool wait(Call& call) override;
-  int64_t waits() const override { return running_->waits; }
   void note(const std::string& label, const char* reason) override;
   void note_item() override;
 
@@ -77,7 +76,7 @@ class FiberScheduler final : public BatchScheduler {
   std::vector<Group> groups_;
   uint64_t groups_made_ = 0;
   bool cancelled_ = false;
-  BatchScheduler* const before_;
+  const detail::FiberWaits before_;
   detail::TransposedWeights weights_;  // which no example changes
   std::vector<Call*> calls_;           // which run_group_of() makes
   // Of run_group, kept for their capacity.
@@ -85,9 +84,9 @@ class FiberScheduler final : public BatchScheduler {
   std::vector<Node*> gathers_;
   std::vector<int64_t> counts_;
   Report* const report_;
-  const int64_t faults_;              // page_faults() when the map began
-  int64_t began_ = 0, choosing_ = 0;  // when the map began, and when choose() did
-  std::unordered_map<const void*, size_t> row_numbers_;
+  const int64_t faults_;                                               // page_faults() when the map began
+  int64_t began_ = 0, choosing_ = 0;                                   // when the map began, and when choose() did
+  std::map<std::pair<const void*, const void*>, size_t> row_numbers_;  // by callee and weight
 };
 
 }  // namespace reel::batching::internal

@@ -2,7 +2,7 @@
 
 #include "lib/core/tensor_impl.h"
 #include "lib/device.h"
-#include "reel/detail/no_batching_guard.h"
+#include "reel/detail/no_suspend_guard.h"
 
 // reel/cuda.h and what tensors have of it, over the DeviceRuntime of the GPUs.
 namespace reel {
@@ -78,7 +78,7 @@ Graph::~Graph() = default;
 void Graph::capture(const std::function<void()>& work, int device) {
   REEL_CHECK(!capturing(), "cuda::Graph::capture: a graph is being captured already");
   impl_.reset();
-  const batching::internal::NoBatchingGuard no_batching;
+  const detail::NoSuspendGuard no_suspend;
   impl_ = gpus().capture(work, device);
 }
 void Graph::replay() {

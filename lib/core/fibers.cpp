@@ -70,11 +70,11 @@ constexpr size_t round_down(size_t bytes) { return bytes / kPage * kPage; }
 }  // namespace
 
 constinit thread_local OpModes op_modes;
-constinit thread_local batching::internal::BatchScheduler* current_scheduler = nullptr;
+constinit thread_local detail::FiberWaits fiber_waits;
+constinit thread_local bool in_joined_call = false;
 
-batching::internal::NoBatchingGuard::NoBatchingGuard(bool active)
-    : before_(active ? exchange_scheduler(nullptr) : current_scheduler) {}
-batching::internal::NoBatchingGuard::~NoBatchingGuard() { exchange_scheduler(before_); }
+detail::NoSuspendGuard::NoSuspendGuard(bool active) : before_(active ? exchange_fiber_waits({}) : fiber_waits) {}
+detail::NoSuspendGuard::~NoSuspendGuard() { exchange_fiber_waits(before_); }
 
 constinit thread_local Fiber Fiber::own_, *Fiber::running_ = nullptr, *Fiber::before_ = nullptr;
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "reel/detail/no_batching_guard.h"
+#include "reel/detail/no_suspend_guard.h"
 #include "reel/types.h"
 
 namespace reel {
@@ -14,7 +14,8 @@ struct OpModes {
   enum Mode : uint8_t {
     kAutocast = 1,  ///< Ops choose the dtypes that they compute in: see reel/amp/autocast.h.
     kBatching = 2,  ///< Calls may wait for those of other examples in batching::map.
-    kTracing = 4    ///< Ops are written down: see op_trace.h.
+    kTracing = 4,   ///< Ops are written down: see op_trace.h.
+    kReporting = 8  ///< Calls that do not wait are counted for the report of batching::map.
   };
   uint8_t active = 0;
   DType autocast = kFloat32;  ///< The half type of products; kFloat32 without autocast.
@@ -28,13 +29,20 @@ struct OpModes {
 };
 extern constinit thread_local OpModes op_modes;
 
-/// The scheduler with which calls of the running fiber wait for others, in batching::map; nullptr where they do not.
-extern constinit thread_local batching::internal::BatchScheduler* current_scheduler;
-/// Makes another scheduler the current one, or none, and returns the one before.
-inline batching::internal::BatchScheduler* exchange_scheduler(batching::internal::BatchScheduler* scheduler) {
-  op_modes.set(OpModes::kBatching, scheduler != nullptr);
-  return std::exchange(current_scheduler, scheduler);
+/// How calls of the running fiber wait.
+extern constinit thread_local detail::FiberWaits fiber_waits;
+/// Sets how calls of the running fiber wait from now on, and returns how they did before.
+inline detail::FiberWaits exchange_fiber_waits(detail::FiberWaits next) {
+  op_modes.set(OpModes::kBatching, next.scheduler != nullptr);
+  op_modes.set(OpModes::kReporting, next.reports);
+  return std::exchange(fiber_waits, next);
 }
+
+/// True while this thread makes one call of those of several fibers.
+extern constinit thread_local bool in_joined_call;
+/// NotJoinable is thrown in a joined call by what has to see each fiber's call: each is then made by itself. It is not
+/// a std::exception, since programs catch those.
+struct NotJoinable {};
 
 /// Returns whether ops are written down: then a write to memory has to be an op of its own, and what ops do must not
 /// depend on values.

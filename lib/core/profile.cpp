@@ -99,7 +99,6 @@ int64_t now() {
 
 namespace internal {
 constinit std::atomic<bool> recording = false;
-constinit std::atomic<int> call_observers = 0;
 }  // namespace internal
 
 void Span::begin(const char* name, Kind kind, int64_t bytes) {
@@ -327,7 +326,6 @@ void start() {
   ++all.run;
   all.start = now();
   internal::recording = true;
-  ++internal::call_observers;
 }
 
 Report stop() {
@@ -336,7 +334,6 @@ Report stop() {
   REEL_CHECK(running(), "profile::stop: nothing is recorded");
   release_stand_ins();
   internal::recording = false;
-  --internal::call_observers;
   const auto seconds = [&](int64_t time) { return static_cast<double>(time - all.start) * 1e-9; };
   Report report;
   report.seconds = seconds(now());

@@ -234,7 +234,8 @@ Scalar Tensor::item() const {
   REEL_CHECK(view.numel == 1, "item: the tensor has ", view.numel, " elements, shape ", view.shape);
   if (device() != kCPU) return to(kCPU).item();
   if (op_modes.active) [[unlikely]] {
-    if (op_modes.has(OpModes::kBatching)) current_scheduler->note_item();
+    if (op_modes.has(OpModes::kBatching))
+      static_cast<batching::internal::BatchScheduler*>(fiber_waits.scheduler)->note_item();
     if (is_tracing()) host_reads("item", *this);
   }
   return element(view, 0);

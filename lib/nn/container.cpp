@@ -62,16 +62,6 @@ void Sequential::append(std::string name, std::function<Tensor(const Tensor&)> r
   steps_.push_back({std::move(name), std::move(run), std::move(layer)});
 }
 
-int64_t Sequential::row_rank() const {
-  int64_t rank = steps_.empty() ? 0 : 2;
-  for (const Step& step : steps_) {
-    const int64_t least = step.layer ? internal::ModuleParts::rank_with_rows(*step.layer) : 0;
-    if (least == 0) return 0;
-    rank = std::max(rank, least);
-  }
-  return rank;
-}
-
 Tensor Sequential::forward(const Tensor& x) const {
   Tensor y = x;
   for (const Step& step : steps_) y = step.run(y);

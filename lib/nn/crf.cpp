@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "lib/autograd/saved_log.h"
-#include "lib/core/fibers.h"
+#include "lib/core/op_modes.h"
+#include "lib/nn/hooks.h"
 #include "lib/nn/joined.h"
 #include "lib/nn/repr.h"
+#include "reel/detail/batching.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
 
@@ -44,9 +46,8 @@ Tensor reduced(const Tensor& likelihoods, Reduction reduction) {
 class JoinedChains final : public batching::internal::Call {
  public:
   /// The chains of a list, or the values of a Ragged.
-  JoinedChains(const CRF& crf, bool has_hooks, std::span<const Tensor> emissions, std::span<const Tensor> tags,
-               const Lengths* ragged)
-      : Call(batching::kSequences, what(crf, tags.empty()), typeid(JoinedChains), false, has_hooks ? 0 : 2),
+  JoinedChains(const CRF& crf, std::span<const Tensor> emissions, std::span<const Tensor> tags, const Lengths* ragged)
+      : Call(Kind::kSequences, callee_of(crf, tags.empty()), typeid(JoinedChains)),
         crf_(crf),
         emissions_(emissions),
         tags_(tags),
@@ -56,7 +57,7 @@ class JoinedChains final : public batching::internal::Call {
     rows = ragged ? ragged->size() : static_cast<int64_t>(emissions.size());
   }
   bool same_arguments(const Call&) const override { return true; }
-  std::string label() const override { return internal::label_of(crf_) + (tags_.empty() ? ".decode" : ""); }
+  std::string label() const override { return internal::ModuleParts::label(crf_) + (tags_.empty() ? ".decode" : ""); }
 
   void run_all(RowGroup* group) override {
     JoinedParts joined;
@@ -90,7 +91,7 @@ class JoinedChains final : public batching::internal::Call {
 
  private:
   /// Calls of forward and of decode cannot be one.
-  static const void* what(const CRF& crf, bool decode) {
+  static const void* callee_of(const CRF& crf, bool decode) {
     return decode ? static_cast<const void*>(&crf.transitions) : &crf;
   }
   void for_each_call(const auto& f) {
@@ -100,7 +101,7 @@ class JoinedChains final : public batching::internal::Call {
   static void check_gradients(const Tensor& emissions, const Tensor& scores) {
     if (!grad_enabled() || emissions.device() != kCPU) return;
     const Tensor finite = all(emissions.detach() < std::numeric_limits<double>::infinity()), y = scores.detach();
-    if (!(finite & all(y == y)).item<bool>()) throw batching::internal::NotJoinable();
+    if (!(finite & all(y == y)).item<bool>()) throw NotJoinable();
   }
   const CRF& crf_;
   const std::span<const Tensor> emissions_, tags_;
@@ -118,56 +119,42 @@ bool are_chains(std::span<const Tensor> emissions, std::span<const Tensor> tags,
   return true;
 }
 
+/// Returns true if the call was made as one with those of other examples.
+bool wait(JoinedChains& call) {
+  batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler();
+  return scheduler && scheduler->wait(call);
+}
+
 }  // namespace
 
-std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
-                                          const Tensor& emissions, const Tensor& tags, const Tensor& lengths) {
-  if (lengths.defined() || !are_chains({&emissions, 1}, {&tags, 1}, false)) return {};
-  JoinedChains call(crf, crf.has_hooks_within(), {&emissions, 1}, {&tags, 1}, nullptr);
-  if (!scheduler.wait(call)) return {};
-  return call.scores.squeeze(0);
-}
-
-std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
-                                          std::span<const Tensor> emissions, std::span<const Tensor> tags) {
-  if (!are_chains(emissions, tags, true)) return {};
-  JoinedChains call(crf, crf.has_hooks_within(), emissions, tags, nullptr);
-  if (!scheduler.wait(call)) return {};
-  return reduced(call.scores, crf.options.reduction);
-}
-
-std::optional<Tensor> CRF::join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
-                                          const Ragged& emissions, const Ragged& tags) {
-  const bool fits = emissions.lengths && tags.lengths && *emissions.lengths == *tags.lengths;
-  if (!fits || !are_chains({&emissions.values, 1}, {&tags.values, 1}, true)) return {};
-  if (emissions.lengths->total() != emissions.values.size(0)) return {};
-  JoinedChains call(crf, crf.has_hooks_within(), {&emissions.values, 1}, {&tags.values, 1}, emissions.lengths.get());
-  if (!scheduler.wait(call)) return {};
-  return reduced(call.scores, crf.options.reduction);
-}
-
 Tensor CRF::forward(const Tensor& emissions, const Tensor& tags, const Tensor& lengths) const {
+  if (!lengths.defined() && are_chains({&emissions, 1}, {&tags, 1}, false))
+    if (JoinedChains call(*this, {&emissions, 1}, {&tags, 1}, nullptr); wait(call)) return call.scores.squeeze(0);
   return reduced(crf_log_likelihood(by_steps(emissions, options, 3), by_steps(tags, options, 2), transitions,
                                     start_transitions, end_transitions, lengths, options.allowed),
                  options.reduction);
 }
 
 Tensor CRF::forward(std::span<const Tensor> emissions, std::span<const Tensor> tags) const {
+  if (are_chains(emissions, tags, true))
+    if (JoinedChains call(*this, emissions, tags, nullptr); wait(call)) return reduced(call.scores, options.reduction);
   return reduced(crf_log_likelihood(emissions, tags, transitions, start_transitions, end_transitions, options.allowed),
                  options.reduction);
 }
 
 Tensor CRF::forward(const Ragged& emissions, const Ragged& tags) const {
+  const Lengths* const lengths = emissions.lengths.get();
+  if (lengths && tags.lengths && *lengths == *tags.lengths &&
+      are_chains({&emissions.values, 1}, {&tags.values, 1}, true) && lengths->total() == emissions.values.size(0))
+    if (JoinedChains call(*this, {&emissions.values, 1}, {&tags.values, 1}, lengths); wait(call))
+      return reduced(call.scores, options.reduction);
   return reduced(crf_log_likelihood(emissions, tags, transitions, start_transitions, end_transitions, options.allowed),
                  options.reduction);
 }
 
 CrfPaths CRF::decode(const Tensor& emissions, const Tensor& lengths) const {
-  if (batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler();
-      scheduler && !lengths.defined() && emissions.defined() && emissions.dim() == 2 && emissions.size(0) > 0) {
-    JoinedChains call(*this, false, {&emissions, 1}, {}, nullptr);
-    if (scheduler->wait(call)) return {call.paths, call.scores.squeeze(0)};
-  }
+  if (!lengths.defined() && emissions.defined() && emissions.dim() == 2 && emissions.size(0) > 0)
+    if (JoinedChains call(*this, {&emissions, 1}, {}, nullptr); wait(call)) return {call.paths, call.scores.squeeze(0)};
   const CrfPaths paths = crf_decode(by_steps(emissions, options, 3), transitions, start_transitions, end_transitions,
                                     lengths, options.allowed);
   return {by_steps(paths.tags, options, 2), paths.scores};

@@ -64,7 +64,6 @@ void Embedding::reset_parameters() { start(weight, options.padding_idx); }
 
 // Not where a call depends on all of its ids.
 // The rows that a sparse gradient has say which have been looked up: by an example that has a part in it.
-int64_t Embedding::row_rank() const { return options.max_norm || options.scale_grad_by_freq || options.sparse ? 0 : 2; }
 
 Tensor Embedding::forward(const Tensor& ids) const {
   if (options.max_norm) embedding_renorm_(weight, ids, *options.max_norm, options.norm_type);

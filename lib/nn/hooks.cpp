@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "lib/core/fibers.h"
+#include "lib/core/op_modes.h"
 #include "reel/autograd.h"
 
 namespace reel::nn {
@@ -32,20 +32,6 @@ void ModuleParts::drop_empty_hooks(Module& module) {
 }  // namespace internal
 
 using internal::ModuleParts;
-
-namespace {
-constinit std::atomic<int64_t> hooked_modules{0};  // of the process
-}  // namespace
-
-internal::Hooks::Hooks() { hooked_modules.fetch_add(1, std::memory_order_relaxed); }
-internal::Hooks::~Hooks() { hooked_modules.fetch_sub(1, std::memory_order_relaxed); }
-
-bool Module::has_hooks_within() const {
-  if (hooks_) return true;
-  if (hooked_modules.load(std::memory_order_relaxed) == 0) return false;  // mostly, and then nothing is searched
-  return std::any_of(entries_.begin(), entries_.end(),
-                     [](const Entry& entry) { return entry.module && entry.module->has_hooks_within(); });
-}
 
 namespace {
 std::atomic<int64_t> last_id{0};  // shared by all kinds of hooks: remove_hook has the number alone
@@ -134,7 +120,7 @@ void watch(const char* name, std::vector<Tensor>& tensors, const std::vector<siz
 
 HookedCall::HookedCall(const Module& module, std::vector<Tensor> inputs)
     : module_(module), hooks_(module.hooks_), inputs_(std::move(inputs)) {
-  if (batching::internal::in_group()) throw batching::internal::NotJoinable();
+  if (in_joined_call) throw NotJoinable();
   const size_t count = inputs_.size();
   for (const auto& [id, hook] : std::vector(hooks_->before)) {
     (*hook)(*hooks_->module, inputs_);
@@ -149,7 +135,7 @@ HookedCall::HookedCall(const Module& module, std::vector<Tensor> inputs)
     if (!at.empty())
       watch("module_inputs", inputs_, at, [state = backward_](std::vector<Tensor>& grads) { state->run(grads); });
   }
-  if (!hooks_->computed.empty()) no_batching_ = std::make_shared<batching::internal::NoBatchingGuard>();
+  if (!hooks_->computed.empty()) no_suspend_ = std::make_shared<reel::detail::NoSuspendGuard>();
   for (const Computed& computed : hooks_->computed) shown_.push_back(computed.value());
   for (size_t i = 0; i < shown_.size(); ++i) std::swap(hooks_->computed[i].handle(), shown_[i]);
   ++hooks_->depth;

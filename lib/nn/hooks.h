@@ -22,11 +22,6 @@ struct Computed {
 };
 
 struct Hooks {
-  Hooks();
-  Hooks(const Hooks&) = delete;
-  Hooks& operator=(const Hooks&) = delete;
-  ~Hooks();
-
   Module* module = nullptr;  // when it is gone, too
   // Shared, so that a call can walk a copy of the list: hooks may change it, and keep states of their own.
   template <class Hook>
@@ -48,7 +43,6 @@ struct ModuleParts {
   static const Module* parent(const Module& module) { return module.parent_; }
   static bool is_layer(const Module& module) { return module.is_layer(); }
   static std::string label(const Module& module) { return module.label(); }
-  static int64_t rank_with_rows(const Module& module) { return module.rank_with_rows(); }
   /// The entry of that name in the module itself, nullptr if there is none.
   static Entry* find(Module& module, std::string_view name);
 

@@ -367,14 +367,6 @@ std::string Module::label() const {
   return place.empty() ? name() : place + " (" + name() + ")";
 }
 
-void internal::UnjoinedCall::report() noexcept {
-  try {
-    scheduler_->note(ModuleParts::label(module_), reason_);
-  } catch (const std::bad_alloc&) {  // then the report lacks it
-  }
-}
-std::string internal::label_of(const Module& module) { return ModuleParts::label(module); }
-
 // ---- changing everything at once ------------------------------------------------------------------------------------
 
 void Module::train(bool on) {

@@ -116,7 +116,6 @@ LayerNorm::LayerNorm(const Shape& shape, LayerNormOptions given)
       bias(*this, "bias", given.elementwise_affine && given.bias ? empty(shape) : Tensor()) {
   reset_parameters();
 }
-int64_t LayerNorm::row_rank() const { return std::max<int64_t>(normalized_shape.size() + 1, 2); }
 
 void LayerNorm::reset_parameters() { set_ones_and_zeros(weight, bias); }
 Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, normalized_shape, weight, bias, options.eps); }
@@ -132,7 +131,6 @@ RMSNorm::RMSNorm(const Shape& shape, RMSNormOptions given)
       weight(*this, "weight", given.elementwise_affine ? empty(shape) : Tensor()) {
   reset_parameters();
 }
-int64_t RMSNorm::row_rank() const { return std::max<int64_t>(normalized_shape.size() + 1, 2); }
 
 void RMSNorm::reset_parameters() { set_ones_and_zeros(weight, {}); }
 Tensor RMSNorm::forward(const Tensor& x) const { return rms_norm(x, normalized_shape, weight, options.eps); }

@@ -1,11 +1,14 @@
 #include "reel/nn/rnn.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 
+#include "lib/nn/hooks.h"
 #include "lib/nn/joined.h"
 #include "lib/nn/repr.h"
 #include "lib/ops/rnn_layer.h"
+#include "reel/detail/batching.h"
 #include "reel/nn/init.h"
 
 namespace reel::nn {
@@ -140,24 +143,29 @@ void visit_states(Tensor& h, const auto& visit) { visit(h); }
 void visit_states(const CellState& state, const auto& visit) { visit(state.h), visit(state.c); }
 void visit_states(const Tensor& h, const auto& visit) { visit(h); }
 
-/// The call net(x, state), which may be one call with others. x is a sequence, a list of them or a Ragged; Result is
-/// what the net makes of a Ragged, and of whatever x is, the output is the tensors in it.
-template <class Net, class States, class Result>
+/// The call compute(x, state) of a net, which may be one call with others. x is a sequence, a list of them or a Ragged;
+/// the states of the call have a row for each sequence.
+template <class Net, class States, class Compute>
 class JoinedSequences final : public batching::internal::Call {
  public:
-  /// `parts` are the sequences or, of a Ragged, all of its rows; `states` have a row for each sequence.
-  JoinedSequences(const Net& net, bool has_hooks, std::span<const Tensor> parts, const Lengths* ragged, States given)
-      : Call(batching::kSequences, &net, typeid(JoinedSequences), net.is_training(), has_hooks ? 0 : 2),
+  /// `parts` are the sequences or, of a Ragged, all of its rows.
+  JoinedSequences(const Net& net, std::span<const Tensor> parts, const Lengths* ragged, States given,
+                  const Compute& compute)
+      : Call(Kind::kSequences, &net, typeid(JoinedSequences)),
         states(std::move(given)),
         net_(net),
+        training_(net.is_training()),
         parts_(parts),
-        ragged_(ragged) {
+        ragged_(ragged),
+        compute_(compute) {
     add(&parts[0]);
     visit_states(std::as_const(states), [this](const Tensor& state) { add(&state); });
     rows = ragged ? ragged->size() : static_cast<int64_t>(parts.size());
   }
-  bool same_arguments(const Call&) const override { return true; }
-  std::string label() const override { return internal::label_of(net_); }
+  bool same_arguments(const Call& other) const override {
+    return training_ == static_cast<const JoinedSequences&>(other).training_;
+  }
+  std::string label() const override { return internal::ModuleParts::label(net_); }
 
   void run_all(RowGroup* group) override {
     JoinedParts joined;
@@ -173,13 +181,13 @@ class JoinedSequences final : public batching::internal::Call {
       });
       if (!all.empty()) state = detail::gather_rows(all, group).transpose(0, 1);
     });
-    Result whole = net_.forward(joined.all(group), first);
+    auto whole = compute_(joined.all(group), first);
     auto next = detail::scatter_rows(whole.output.values, joined.rows, group);
     size_t at = 0;
     for_each_call([&](JoinedSequences& own) {
       std::vector<int64_t> rows;
       for (const Tensor& part : own.parts_) rows.push_back(part.size(0));
-      own.outputs_ = detail::scatter_rows(next[at++], rows);
+      own.outputs = detail::scatter_rows(next[at++], rows);
     });
     visit_parts(state_of(whole), [&](Tensor& state, size_t k) {
       std::vector<Tensor> rows = detail::scatter_rows(state.transpose(0, 1), joined.sequences, group);
@@ -191,10 +199,10 @@ class JoinedSequences final : public batching::internal::Call {
       });
     });
   }
-  std::vector<Tensor> sequences() { return std::move(outputs_); }
 
-  States states;   // the initial states, which stay for a group that is made again
-  States results;  // the final states
+  States states;                // the initial states, which stay for a group that is made again
+  States results;               // the final states
+  std::vector<Tensor> outputs;  // one for each of the parts
 
  private:
   void for_each_call(const auto& f) {
@@ -206,33 +214,30 @@ class JoinedSequences final : public batching::internal::Call {
   }
 
   const Net& net_;
+  const bool training_;
   const std::span<const Tensor> parts_;
   const Lengths* const ragged_;
-  std::vector<Tensor> outputs_;
+  const Compute& compute_;
 };
 
 std::span<const Tensor> parts_of(const Tensor& x) { return {&x, 1}; }
 std::span<const Tensor> parts_of(std::span<const Tensor> list) { return list; }
 std::span<const Tensor> parts_of(const Ragged& x) { return {&x.values, 1}; }
+const Lengths* lengths_of(const auto&) { return nullptr; }
+const Lengths* lengths_of(const Ragged& x) { return x.lengths.get(); }
 
-}  // namespace
-
-template <class Derived>
-template <class Net, class Sequences, class State>
-requires(!std::same_as<Sequences, PackedSequence>) auto Recurrent<Derived>::join_sequences(
-    const Net& net, batching::internal::BatchScheduler& scheduler, const Sequences& x, const State& given)
-    -> std::optional<decltype(net.forward(x, given))> {
+/// Returns the states with a row for each sequence, none if x and the states are no sequences of such a call; what is
+/// wrong with them is found by the net itself.
+template <class Sequences, class State>
+std::optional<State> states_by_sequence(const Sequences& x, const State& given) {
   constexpr bool is_one = std::is_same_v<Sequences, Tensor>, is_ragged = std::is_same_v<Sequences, Ragged>;
   const std::span<const Tensor> parts = parts_of(x);
-  const Lengths* ragged = nullptr;
-  if constexpr (is_ragged) ragged = x.lengths.get();
-  // What is no such call, or an Error, is left to the net itself.
-  const auto is_sequence = [](const Tensor& part) { return part.defined() && part.dim() == 2; };
-  const auto has_rows = [&](const Tensor& part) { return !is_one || part.size(0) > 0; };
-  if (parts.empty() || (is_ragged && !ragged)) return {};
-  for (const Tensor& part : parts)
-    if (!is_sequence(part) || !has_rows(part)) return {};
-  if (ragged && ragged->total() != parts[0].size(0)) return {};
+  const Lengths* const ragged = lengths_of(x);
+  const auto is_sequence = [](const Tensor& part) {
+    return part.defined() && part.dim() == 2 && (!is_one || part.size(0) > 0);
+  };
+  if (parts.empty() || !std::all_of(parts.begin(), parts.end(), is_sequence)) return {};
+  if (is_ragged && (!ragged || ragged->total() != parts[0].size(0))) return {};
   const int64_t n = ragged ? ragged->size() : static_cast<int64_t>(parts.size());
   State states = given;
   int defined = 0, count = 0;
@@ -245,80 +250,83 @@ requires(!std::same_as<Sequences, PackedSequence>) auto Recurrent<Derived>::join
     if (fits) state = is_one ? state.unsqueeze(0) : state.transpose(0, 1);
   });
   if (!fits || (defined != 0 && defined != count)) return {};
-  using Result = decltype(net.forward(std::declval<const Ragged&>(), given));
-  JoinedSequences<Net, State, Result> call(net, net.has_hooks_within(), parts, ragged, std::move(states));
-  if (!scheduler.wait(call)) return {};
-  std::remove_cvref_t<decltype(net.forward(x, given))> result;
-  std::vector<Tensor> outputs = call.sequences();
-  if constexpr (is_ragged)
-    result.output = {std::move(outputs[0]), x.lengths};
-  else if constexpr (is_one)
-    result.output = std::move(outputs[0]);
-  else
-    result.output = std::move(outputs);
-  visit_states(call.results, [&](Tensor& state) { state = is_one ? state.squeeze(0) : state.transpose(0, 1); });
-  state_of(result) = std::move(call.results);
-  return result;
+  return states;
 }
 
-#define REEL_JOIN(Net, State, Sequences)                                                                          \
-  template auto Recurrent<Net>::join_sequences(const Net&, batching::internal::BatchScheduler&, const Sequences&, \
-                                               const State&)                                                      \
-      ->std::optional<decltype(std::declval<const Net&>().forward(std::declval<const Sequences&>(),               \
-                                                                  std::declval<const State&>()))>;
-#define REEL_JOIN_ALL(Net, State)                \
-  REEL_JOIN(Net, State, Tensor)                  \
-  REEL_JOIN(Net, State, std::span<const Tensor>) \
-  REEL_JOIN(Net, State, Ragged)
-REEL_JOIN_ALL(LSTM, CellState)
-REEL_JOIN_ALL(GRU, Tensor)
-REEL_JOIN_ALL(RNN, Tensor)
-#undef REEL_JOIN_ALL
-#undef REEL_JOIN
+/// Returns compute(x, given) of a net, in a batching::map as a part of one call for the sequences of several examples.
+template <class Net, class Sequences, class State, class Compute>
+auto run_joined(const Net& net, const Sequences& x, const State& given, const Compute& compute) {
+  batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler();
+  if (!scheduler) return compute(x, given);
+  if (std::optional<State> states = states_by_sequence(x, given)) {
+    JoinedSequences<Net, State, Compute> call(net, parts_of(x), lengths_of(x), *std::move(states), compute);
+    if (scheduler->wait(call)) {
+      constexpr bool is_one = std::is_same_v<Sequences, Tensor>;
+      decltype(compute(x, given)) result;
+      if constexpr (std::is_same_v<Sequences, Ragged>)
+        result.output = {std::move(call.outputs[0]), x.lengths};
+      else if constexpr (is_one)
+        result.output = std::move(call.outputs[0]);
+      else
+        result.output = std::move(call.outputs);
+      visit_states(call.results, [&](Tensor& state) { state = is_one ? state.squeeze(0) : state.transpose(0, 1); });
+      state_of(result) = std::move(call.results);
+      return result;
+    }
+  } else if (scheduler->reports()) {
+    scheduler->note(internal::ModuleParts::label(net), "its arguments are no sequences with states that fit");
+  }
+  const reel::detail::NoSuspendGuard no_suspend;
+  return compute(x, given);
+}
+
+/// Returns what the op of a net returns.
+auto call_op(const LSTM&, const auto&... args) { return lstm(args...); }
+auto call_op(const GRU&, const auto&... args) { return gru(args...); }
+auto call_op(const RNN& net, const auto&... args) {
+  return net.nonlinearity == RNNOptions::kRelu ? rnn_relu(args...) : rnn_tanh(args...);
+}
+
+}  // namespace
+
+template <class Derived>
+template <class Sequences, class State>
+auto Recurrent<Derived>::run(const Sequences& x, const State& state) const {
+  const auto& net = static_cast<const Derived&>(*this);
+  const auto compute = [&](const auto& x, const State& state) { return call_op(net, x, state, flat_weights(), now()); };
+  if constexpr (std::is_same_v<Sequences, PackedSequence>)
+    return compute(x, state);
+  else
+    return run_joined(net, x, state, compute);
+}
 
 LSTM::LSTM(int64_t input, int64_t hidden, LSTMOptions o)
     : Recurrent(input, hidden, o.proj_size, recurrent_options(o)) {}
-LSTMResult<Tensor> LSTM::forward(const Tensor& x, const CellState& state) const {
-  return lstm(x, state, flat_weights(), now());
-}
+LSTMResult<Tensor> LSTM::forward(const Tensor& x, const CellState& state) const { return run(x, state); }
 LSTMResult<PackedSequence> LSTM::forward(const PackedSequence& x, const CellState& state) const {
-  return lstm(x, state, flat_weights(), now());
+  return run(x, state);
 }
 LSTMResult<std::vector<Tensor>> LSTM::forward(std::span<const Tensor> sequences, const CellState& state) const {
-  return lstm(sequences, state, flat_weights(), now());
+  return run(sequences, state);
 }
-LSTMResult<Ragged> LSTM::forward(const Ragged& x, const CellState& state) const {
-  return lstm(x, state, flat_weights(), now());
-}
+LSTMResult<Ragged> LSTM::forward(const Ragged& x, const CellState& state) const { return run(x, state); }
 
 GRU::GRU(int64_t input, int64_t hidden, GRUOptions o) : OneStateRecurrent(input, hidden, 0, recurrent_options(o)) {}
-RNNResult<Tensor> GRU::forward(const Tensor& x, const Tensor& h) const { return gru(x, h, flat_weights(), now()); }
-RNNResult<PackedSequence> GRU::forward(const PackedSequence& x, const Tensor& h) const {
-  return gru(x, h, flat_weights(), now());
-}
+RNNResult<Tensor> GRU::forward(const Tensor& x, const Tensor& h) const { return run(x, h); }
+RNNResult<PackedSequence> GRU::forward(const PackedSequence& x, const Tensor& h) const { return run(x, h); }
 RNNResult<std::vector<Tensor>> GRU::forward(std::span<const Tensor> sequences, const Tensor& h) const {
-  return gru(sequences, h, flat_weights(), now());
+  return run(sequences, h);
 }
-RNNResult<Ragged> GRU::forward(const Ragged& x, const Tensor& h) const { return gru(x, h, flat_weights(), now()); }
+RNNResult<Ragged> GRU::forward(const Ragged& x, const Tensor& h) const { return run(x, h); }
 
 RNN::RNN(int64_t input, int64_t hidden, RNNOptions o)
     : OneStateRecurrent(input, hidden, 0, recurrent_options(o)), nonlinearity(o.nonlinearity) {}
-RNNResult<Tensor> RNN::forward(const Tensor& x, const Tensor& h) const {
-  return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, flat_weights(), now())
-                                           : rnn_tanh(x, h, flat_weights(), now());
-}
-RNNResult<PackedSequence> RNN::forward(const PackedSequence& x, const Tensor& h) const {
-  return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, flat_weights(), now())
-                                           : rnn_tanh(x, h, flat_weights(), now());
-}
+RNNResult<Tensor> RNN::forward(const Tensor& x, const Tensor& h) const { return run(x, h); }
+RNNResult<PackedSequence> RNN::forward(const PackedSequence& x, const Tensor& h) const { return run(x, h); }
 RNNResult<std::vector<Tensor>> RNN::forward(std::span<const Tensor> sequences, const Tensor& h) const {
-  return nonlinearity == RNNOptions::kRelu ? rnn_relu(sequences, h, flat_weights(), now())
-                                           : rnn_tanh(sequences, h, flat_weights(), now());
+  return run(sequences, h);
 }
-RNNResult<Ragged> RNN::forward(const Ragged& x, const Tensor& h) const {
-  return nonlinearity == RNNOptions::kRelu ? rnn_relu(x, h, flat_weights(), now())
-                                           : rnn_tanh(x, h, flat_weights(), now());
-}
+RNNResult<Ragged> RNN::forward(const Ragged& x, const Tensor& h) const { return run(x, h); }
 
 // ---- single steps ---------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lib/nn/repr.h"
+#include "lib/ops/call.h"
 #include "reel/nn/init.h"
 
 namespace reel::nn {
@@ -27,6 +28,19 @@ void check(const char* cell, const Tensor& x, int64_t input, std::span<const Cel
   }
 }
 
+/// Returns f(x, children), which is one op of x, the children's states and four weights, so that the calls of several
+/// examples become one.
+template <class F>
+CellState call_cell(Op op, const detail::Input (&inputs)[5], std::span<const CellState> children, const F& f) {
+  static_assert(sizeof(CellState) == 2 * sizeof(Tensor));
+  const std::span<const Tensor> states(reinterpret_cast<const Tensor*>(children.data()), 2 * children.size());
+  return call(
+      op, inputs, states, {},
+      [&](const Tensor& x, const Tensor&, const Tensor&, const Tensor&, const Tensor&, std::span<const Tensor> states) {
+        return f(x, {reinterpret_cast<const CellState*>(states.data()), states.size() / 2});
+      });
+}
+
 }  // namespace
 
 // ---- child-sum ------------------------------------------------------------------------------------------------------
@@ -45,6 +59,11 @@ void ChildSumTreeLSTM::reset_parameters() { uniform_by_hidden(*this, hidden_size
 
 CellState ChildSumTreeLSTM::forward(const Tensor& x, std::span<const CellState> children) const {
   check("ChildSumTreeLSTM", x, input_size, children, hidden_size);
+  return call_cell("ChildSumTreeLSTM", {x, weight_x, bias, weight_h, weight_f}, children,
+                   [&](const Tensor& x, std::span<const CellState> children) { return compute(x, children); });
+}
+
+CellState ChildSumTreeLSTM::compute(const Tensor& x, std::span<const CellState> children) const {
   const int64_t H = hidden_size, count = static_cast<int64_t>(children.size());
   const int64_t n = x.defined() ? x.size(0) : children[0].h.size(0);
   const Tensor from_x = x.defined() ? linear(x, weight_x, bias) : bias.expand({n, 4 * H});
@@ -86,11 +105,16 @@ void NaryTreeLSTM::reset_parameters() { uniform_by_hidden(*this, hidden_size); }
 
 CellState NaryTreeLSTM::forward(const Tensor& x, std::span<const CellState> children) const {
   check("NaryTreeLSTM", x, input_size, children, hidden_size);
-  const int64_t H = hidden_size, arity = options.arity, count = static_cast<int64_t>(children.size());
+  const int64_t arity = options.arity, count = static_cast<int64_t>(children.size());
   REEL_CHECK(count <= arity, "NaryTreeLSTM: ", count, " children, but arity is ", arity);
   REEL_CHECK(count == 0 || !x.defined() || options.inner_input,
              "NaryTreeLSTM: an inner node has an input, which needs the option inner_input");
+  return call_cell("NaryTreeLSTM", {x, weight_x, bias_x, weight_h, bias_h}, children,
+                   [&](const Tensor& x, std::span<const CellState> children) { return compute(x, children); });
+}
 
+CellState NaryTreeLSTM::compute(const Tensor& x, std::span<const CellState> children) const {
+  const int64_t H = hidden_size, arity = options.arity, count = static_cast<int64_t>(children.size());
   Tensor from_x = x.defined() ? linear(x, weight_x, bias_x) : Tensor();
   if (count == 0) {
     if (options.inner_input) from_x = cat({from_x.narrow(1, 0, H), from_x.narrow(1, 2 * H, 2 * H)}, 1);

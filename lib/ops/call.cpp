@@ -7,7 +7,14 @@
 #include "lib/autograd/autocast.h"
 #include "reel/detail/batching.h"
 
-namespace reel::detail {
+namespace reel {
+
+batching::internal::BatchScheduler* batching::internal::scheduler() {
+  auto* const current = static_cast<BatchScheduler*>(fiber_waits.scheduler);
+  return current && current->has_others() ? current : nullptr;
+}
+
+namespace detail {
 namespace {
 
 /// NewInputs hold the tensors that take the place of a call's inputs. Up to kFew of them need no memory of the heap.
@@ -105,7 +112,7 @@ void run_cast(const OpInfo& info, Inputs inputs, std::span<const Attribute> attr
 class BatchedOp final : public batching::internal::Call {
  public:
   BatchedOp(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call)
-      : Call(batching::kRows, &info, typeid(BatchedOp), false, 2),
+      : Call(Kind::kRows, &info, typeid(BatchedOp), weight_of(info, inputs)),
         info_(info),
         inputs_(inputs),
         attributes_(attributes),
@@ -134,9 +141,17 @@ class BatchedOp final : public batching::internal::Call {
       if (!info_.has_rows(i) && !inputs_[i]->is_same(*call.inputs_[i])) return false;
     return std::equal(attributes_.begin(), attributes_.end(), call.attributes_.begin(), call.attributes_.end());
   }
-  std::string label() const override { return info_.name; }
+  std::string label() const override {
+    return weight ? detail::concat(info_.name, " ", static_cast<const TensorImpl*>(weight)->view.shape) : info_.name;
+  }
 
  private:
+  /// Returns the first input that has no rows, nullptr if all have.
+  static const TensorImpl* weight_of(const OpInfo& info, Inputs inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (!info.has_rows(i) && inputs[i]->defined()) return TensorImpl::of(*inputs[i]);
+    return nullptr;
+  }
   const OpInfo& info_;
   const Inputs inputs_;
   const std::span<const Attribute> attributes_;
@@ -148,24 +163,32 @@ bool is_weight(const Tensor& x) {
   return x.defined() && TensorImpl::of(x)->requires_grad && view_of(x).shape.size() <= 2;
 }
 
-bool may_be_batched(const OpInfo& info, Inputs inputs) {
-  if (info.batch == BatchPolicy::kNo || inputs.size() > batching::internal::Call::kMaxEntries) return false;
-  return info.batch != BatchPolicy::kRowsByWeight ||
-         (is_weight(*inputs.back()) && inputs[0]->defined() && view_of(*inputs[0]).shape.size() == 2);
+bool may_be_batched(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes) {
+  const auto dims_of_first = [&] { return inputs[0]->defined() ? view_of(*inputs[0]).shape.size() : 0; };
+  if (inputs.size() > batching::internal::Call::kMaxEntries) return false;
+  switch (info.batch) {
+    case BatchPolicy::kRows: return true;
+    case BatchPolicy::kRowsByWeight: return is_weight(*inputs.back()) && dims_of_first() == 2;
+    case BatchPolicy::kRowsBeforeRank: return dims_of_first() > attributes[0].integer;
+    case BatchPolicy::kRowsOnGpu: return inputs[0]->defined() && inputs[0]->device() != kCPU;
+    default: return false;
+  }
 }
 
 }  // namespace
 
 void run_in_modes(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call) {
-  if (op_modes.has(OpModes::kBatching) && may_be_batched(info, inputs)) {
-    if (batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler()) {
+  if (batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler()) {
+    if (may_be_batched(info, inputs, attributes)) {
       BatchedOp batched(info, inputs, attributes, call);
       if (scheduler->wait(batched)) return;
-      const batching::internal::NoBatchingGuard no_batching;
+      const NoSuspendGuard no_suspend;
       return run_cast(info, inputs, attributes, call);
     }
+    if (scheduler->reports()) scheduler->note(info.name, "its calls are not batched");
   }
   run_cast(info, inputs, attributes, call);
 }
 
-}  // namespace reel::detail
+}  // namespace detail
+}  // namespace reel

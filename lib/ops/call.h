@@ -1,5 +1,6 @@
 // This file has `call`, the front door of an op, which runs the op in the modes of its thread.
 #pragma once
+#include <array>
 #include <concepts>
 #include <initializer_list>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "lib/core/op_trace.h"
 #include "lib/core/tensor_impl.h"
 #include "lib/ops/op_info.h"
+#include "reel/detail/no_suspend_guard.h"
 
 // An op is a function of its tensors, which `call` runs:
 //
@@ -99,6 +101,23 @@ class OpCallOf final : public OpCall {
   std::optional<Result> result_;
 };
 
+/// InputPointers hold the inputs of a call in one list, without memory of the heap if they are few.
+class InputPointers {
+ public:
+  InputPointers(std::span<const Input> inputs, std::span<const Tensor> list) : count_(inputs.size() + list.size()) {
+    if (count_ > few_.size()) many_.resize(count_);
+    const Tensor** next = count_ > few_.size() ? many_.data() : few_.data();
+    for (const Input& input : inputs) *next++ = input.tensor;
+    for (const Tensor& x : list) *next++ = &x;
+  }
+  Inputs all() const { return {count_ > few_.size() ? many_.data() : few_.data(), count_}; }
+
+ private:
+  const size_t count_;
+  std::array<const Tensor*, 12> few_;
+  std::vector<const Tensor*> many_;
+};
+
 /// Runs `call` in the modes of the thread that concern the op.
 void run_in_modes(const OpInfo& info, Inputs inputs, std::span<const Attribute> attributes, OpCall& call);
 
@@ -118,12 +137,8 @@ template <size_t N, bool has_list, class F>
 [[gnu::noinline, gnu::cold]] auto run_outlined(const OpInfo& info, std::span<const Input> inputs,
                                                std::span<const Tensor> list, std::span<const Attribute> attributes,
                                                const F& f) {
-  std::vector<const Tensor*> all;
-  all.reserve(inputs.size() + list.size());
-  for (const Input& input : inputs) all.push_back(input.tensor);
-  for (const Tensor& x : list) all.push_back(&x);
   OpCallOf<N, has_list, F> call(f);
-  run_in_modes(info, all, attributes, call);
+  run_in_modes(info, InputPointers(inputs, list).all(), attributes, call);
   return call.take();
 }
 
@@ -172,7 +187,12 @@ template <class F>
 ///     return call_in_modes(op, {x}, {}, [&](const Tensor& x) { return unary(op, x); });
 template <size_t N, class F>
 auto call_in_modes(Op op, const detail::Input (&inputs)[N], std::span<const Attribute> attributes, const F& f) {
-  return detail::run_outlined<N, false>(op.info(), inputs, {}, attributes, f);
+  // Autocast and tracing are off where f runs. So must be what makes calls wait, or f would come back here.
+  const auto once = [&](const auto&... x) {
+    const detail::NoSuspendGuard no_suspend;
+    return f(x...);
+  };
+  return detail::run_outlined<N, false>(op.info(), inputs, {}, attributes, once);
 }
 template <size_t N, class F>
 auto call_in_modes(Op op, const detail::Input (&inputs)[N], std::initializer_list<Attribute> attributes, const F& f) {

@@ -157,7 +157,7 @@ void check_bias(const char* op, const Tensor& bias, int64_t channels) {
 }
 
 /// The windows of a traced convolution; `after` are the zeros at the end.
-std::array<Attribute, 7> attributes_of(const Convolution& form, const std::array<int64_t, 3>& after,
+std::array<Attribute, 8> attributes_of(const Convolution& form, const std::array<int64_t, 3>& after,
                                        const std::array<int64_t, 3>& output_padding = {}) {
   const auto of = [&](const auto& numbers) {
     return std::span<const int64_t>(numbers).last(static_cast<size_t>(form.dims));
@@ -168,7 +168,8 @@ std::array<Attribute, 7> attributes_of(const Convolution& form, const std::array
            {"before", of(form.before)},
            {"after", of(after)},
            {"groups", form.groups},
-           {"output_padding", of(output_padding)}}};
+           {"output_padding", of(output_padding)},
+           {"channels_last", form.channels_last[kConvX]}}};
 }
 
 /// op(x) for a batch; x without a batch dimension gets one for the time.
@@ -215,7 +216,7 @@ Tensor conv(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias, co
     return call(op, {images, weight, bias}, attributes_of(form, after),
                 [&](const Tensor& images, const Tensor& weight, const Tensor& bias) {
                   check_dtypes(op, images, weight, bias);
-                  form.dtype = view_of(images).dtype;
+                  form.dtype = view_of(images).dtype, form.n = view_of(images).shape[0];
                   return convolve(op, kConvY, form, {images, weight, {}}, bias);
                 });
   });
@@ -259,7 +260,7 @@ Tensor conv_transpose(Op op, const Tensor& x, const Tensor& weight, const Tensor
     return call(op, {images, weight, bias}, attributes_of(form, form.before, extra),
                 [&](const Tensor& images, const Tensor& weight, const Tensor& bias) {
                   check_dtypes(op, images, weight, bias);
-                  form.dtype = view_of(images).dtype;
+                  form.dtype = view_of(images).dtype, form.n = view_of(images).shape[0];
                   return convolve(op, kConvX, form, {Tensor(), weight, images}, bias);
                 });
   });

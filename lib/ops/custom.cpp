@@ -6,7 +6,7 @@
 #include "lib/autograd/saved_log.h"
 #include "lib/autograd/subgraph.h"
 #include "reel/autograd.h"
-#include "reel/detail/no_batching_guard.h"
+#include "reel/detail/no_suspend_guard.h"
 #include "reel/random.h"
 
 // Ops of the user's own, and checkpointing.
@@ -100,7 +100,7 @@ std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor>
   FunctionRule rule{.name = name, .count = inputs.size(), .backward = form.backward, .context = {}, .kept = {}};
   for (const Tensor& input : inputs) rule.context.needs_.push_back(recorded && needs_grad(input));
   std::vector<Tensor> outputs = no_grad([&] {
-    const batching::internal::NoBatchingGuard no_batching;
+    const detail::NoSuspendGuard no_suspend;
     return form.forward(rule.context, inputs);
   });
   std::vector<Tensor> to_save = std::move(rule.context.to_save_);
@@ -145,7 +145,7 @@ namespace {
 std::vector<Tensor> run_recorded(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
                                  const std::vector<Tensor>& inputs, uint64_t since, DType autocast) {
   const AutocastScope scope(autocast);  // parameters are cast within, so that the graph ends at themselves
-  const batching::internal::NoBatchingGuard no_batching;
+  const detail::NoSuspendGuard no_suspend;
   std::vector<Tensor> outputs = f(inputs);
   for (Tensor& y : outputs) {
     view_of(y, "checkpoint");

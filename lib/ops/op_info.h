@@ -29,8 +29,10 @@ enum class Trace : uint8_t {
 /// A BatchPolicy tells which calls of an op may be one in batching::map.
 enum class BatchPolicy : uint8_t {
   kNo,
-  kRows,         ///< Calls are one whose inputs that have no rows are the same tensors.
-  kRowsByWeight  ///< Likewise, of a matrix and a weight: a vector or matrix that requires grad.
+  kRows,            ///< Calls are one whose inputs that have no rows are the same tensors.
+  kRowsByWeight,    ///< Likewise, of a matrix and a weight: a vector or matrix that requires grad.
+  kRowsBeforeRank,  ///< Likewise, of a tensor with more dimensions than the first attribute says.
+  kRowsOnGpu        ///< Likewise, on a GPU: for ops that are faster than a launch.
 };
 
 /// An OpInfo says of an op what is not its mathematics: how the modes of a thread treat it.
@@ -49,6 +51,7 @@ struct OpInfo {
   constexpr uint8_t modes() const {
     return static_cast<uint8_t>((autocast != CastPolicy::kNone ? OpModes::kAutocast : 0) |
                                 (batch != BatchPolicy::kNo ? OpModes::kBatching : 0) |
+                                (trace != Trace::kParts ? OpModes::kReporting : 0) |
                                 (trace != Trace::kParts ? OpModes::kTracing : 0));
   }
 };
@@ -98,11 +101,11 @@ inline constexpr auto kOps = [] {
       {.name = "atan"},
       {.name = "sinh", .autocast = kToFloat32},
       {.name = "cosh", .autocast = kToFloat32},
-      {.name = "tanh"},
+      {.name = "tanh", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
       {.name = "asinh"},
       {.name = "acosh"},
       {.name = "atanh"},
-      {.name = "sigmoid"},
+      {.name = "sigmoid", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
       {.name = "erf"},
       {.name = "erfc"},
       {.name = "lgamma", .not_exported = kNoGamma},
@@ -157,12 +160,12 @@ inline constexpr auto kOps = [] {
       {.name = "addmm", .autocast = kToHalf, .trace = kParts},
       {.name = "baddbmm", .autocast = kToHalf, .trace = kParts},
       // conv.cpp
-      {.name = "conv1d", .autocast = kToHalf},
-      {.name = "conv2d", .autocast = kToHalf},
-      {.name = "conv3d", .autocast = kToHalf},
-      {.name = "conv_transpose1d", .autocast = kToHalf},
-      {.name = "conv_transpose2d", .autocast = kToHalf},
-      {.name = "conv_transpose3d", .autocast = kToHalf},
+      {.name = "conv1d", .autocast = kToHalf, .batch = BatchPolicy::kRows, .rows = 0b001},
+      {.name = "conv2d", .autocast = kToHalf, .batch = BatchPolicy::kRows, .rows = 0b001},
+      {.name = "conv3d", .autocast = kToHalf, .batch = BatchPolicy::kRows, .rows = 0b001},
+      {.name = "conv_transpose1d", .autocast = kToHalf, .batch = BatchPolicy::kRows, .rows = 0b001},
+      {.name = "conv_transpose2d", .autocast = kToHalf, .batch = BatchPolicy::kRows, .rows = 0b001},
+      {.name = "conv_transpose3d", .autocast = kToHalf, .batch = BatchPolicy::kRows, .rows = 0b001},
       {.name = "unfold"},
       {.name = "fold"},
       // pool.cpp
@@ -175,8 +178,8 @@ inline constexpr auto kOps = [] {
       {.name = "instance_norm"},
       {.name = "instance_norm(training)", .trace = kRefused, .not_exported = kNoTraining},
       {.name = "group_norm", .autocast = kToFloat32},
-      {.name = "layer_norm", .autocast = kToFloat32},
-      {.name = "rms_norm", .autocast = kToFloat32},
+      {.name = "layer_norm", .autocast = kToFloat32, .batch = BatchPolicy::kRowsBeforeRank, .rows = 0b001},
+      {.name = "rms_norm", .autocast = kToFloat32, .batch = BatchPolicy::kRowsBeforeRank, .rows = 0b01},
       {.name = "local_response_norm", .compute = kInFloat32, .trace = kParts},
       {.name = "normalize", .autocast = kToFloat32, .compute = kInFloat32, .trace = kParts},
       // softmax.cpp
@@ -207,6 +210,9 @@ inline constexpr auto kOps = [] {
        .not_exported = "a tree has another graph for each input",
        .batch = BatchPolicy::kRows,
        .rows = ~0u},
+      // nn/tree_lstm.cpp
+      {.name = "NaryTreeLSTM", .trace = kParts, .batch = BatchPolicy::kRows, .rows = ~0b11110u},
+      {.name = "ChildSumTreeLSTM", .trace = kParts, .batch = BatchPolicy::kRows, .rows = ~0b11110u},
       // embedding.cpp
       {.name = "embedding", .batch = BatchPolicy::kRows, .rows = 0b10},
       {.name = "embedding(one call)"},
@@ -343,26 +349,26 @@ inline constexpr auto kOps = [] {
       {.name = "cdist", .autocast = kToFloat32, .trace = kParts},
       // einsum.cpp
       {.name = "einsum", .autocast = kToHalf, .trace = kParts},
-      {.name = "bilinear", .autocast = kToHalf, .trace = kParts},
+      {.name = "bilinear", .autocast = kToHalf, .trace = kParts, .batch = BatchPolicy::kRows, .rows = 0b011},
       // activation.cpp
-      {.name = "relu"},
-      {.name = "hardtanh"},
-      {.name = "relu6"},
-      {.name = "leaky_relu"},
+      {.name = "relu", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
+      {.name = "hardtanh", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
+      {.name = "relu6", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
+      {.name = "leaky_relu", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
       {.name = "prelu"},
       {.name = "prelu(weight)", .autocast = kToHalf, .trace = kParts},
-      {.name = "elu"},
-      {.name = "selu"},
-      {.name = "celu"},
-      {.name = "gelu"},
-      {.name = "gelu_tanh"},
-      {.name = "silu"},
-      {.name = "mish"},
-      {.name = "logsigmoid"},
+      {.name = "elu", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
+      {.name = "selu", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
+      {.name = "celu", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
+      {.name = "gelu", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
+      {.name = "gelu_tanh", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
+      {.name = "silu", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
+      {.name = "mish", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
+      {.name = "logsigmoid", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
       {.name = "hardsigmoid", .compute = kInFloat32, .trace = kParts},
-      {.name = "hardswish"},
+      {.name = "hardswish", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
       {.name = "tanhshrink", .compute = kInFloat32, .trace = kParts},
-      {.name = "softplus", .autocast = kToFloat32},
+      {.name = "softplus", .autocast = kToFloat32, .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
       // packed.cpp
       {.name = "permute_rows", .not_exported = kNoPacking},
       {.name = "pack_sequence", .trace = kRefused, .not_exported = kNoPacking},

@@ -119,28 +119,16 @@ double difference(const Tensor& a, const Tensor& b) {
   return max(abs(a - b)).item<double>() / std::max(1.0, max(abs(a)).item<double>());
 }
 
-struct Rows : nn::Layer<Rows> {
-  static constexpr auto kBatching = batching::kRows;
-  using Layer::Layer;
-  Rows() = default;
+/// A function of rows() that counts its calls.
+struct Rows {
   std::function<Tensor(const Tensor&)> f;
   mutable int calls = 0;
-  mutable int64_t most = 0;
-  Tensor forward(const Tensor& x) const {
-    ++calls, most = std::max(most, x.dim() ? x.size(0) : 1);
+  mutable int64_t max_rows = 0;
+  Tensor operator()(const Tensor& x) const { return joined(x); }
+  std::function<Tensor(const Tensor&)> joined = batching::rows("Rows", [this](const Tensor& x) {
+    ++calls, max_rows = std::max(max_rows, x.dim() ? x.size(0) : 1);
     return f ? f(x) : x * 2;
-  }
-};
-
-struct ManyArguments : nn::Layer<ManyArguments> {
-  static constexpr auto kBatching = batching::kRows;
-  mutable int calls = 0;
-  Tensor forward(const std::vector<Tensor>& list, std::optional<Tensor> more, double factor) const {
-    ++calls;
-    Tensor total = list[0];
-    for (size_t i = 1; i < list.size(); ++i) total = total + list[i];
-    return (more ? total + 100 * *more : total) * factor;
-  }
+  });
 };
 
 std::vector<int> numbers(int n) {
@@ -179,8 +167,11 @@ TEST_CASE("batched random graphs have the values and gradients of single ones") 
       CHECK(r.calls - r.alone >= 2 * r.groups);
       ++batched;
     }
-    CHECK(batched == 8 + 10);
-    CHECK(report.unbatched.empty());
+    CHECK(batched >= 19);  // those of two shapes of a weight are two; activation functions are more on a GPU
+    for (const batching::Report::Unbatched& other : report.unbatched) {
+      INFO(other.name);
+      CHECK(other.reason == "its calls are not batched");
+    }
   }
 }
 
@@ -191,7 +182,7 @@ TEST_CASE("calls with different numbers of rows become one") {
     return std::pair(layer(x), x);
   });
   CHECK(layer.calls == 1);
-  CHECK(layer.most == 10);
+  CHECK(layer.max_rows == 10);
   for (const auto& [y, x] : results) CHECK(equal(y, x * 2));
 }
 
@@ -211,16 +202,23 @@ TEST_CASE("what differs is not batched together") {
 }
 
 TEST_CASE("arguments of all kinds are compared") {
-  ManyArguments layer;
+  int calls = 0;
+  const auto f =
+      batching::rows("many", [&](const std::vector<Tensor>& list, const std::optional<Tensor>& more, double factor) {
+        ++calls;
+        Tensor total = list[0];
+        for (size_t i = 1; i < list.size(); ++i) total = total + list[i];
+        return (more ? total + 100 * *more : total) * factor;
+      });
   const auto results = batching::map(numbers(8), [&](int i) {
     std::vector<Tensor> list(i & 1 ? 2 : 1, row(i));
-    return layer(list, i & 2 ? std::optional(row(1)) : std::nullopt, i & 4 ? 2.0 : 1.0);
+    return f(list, i & 2 ? std::optional(row(1)) : std::nullopt, i & 4 ? 2.0 : 1.0);
   });
   for (int i = 0; i < 8; ++i) CHECK(value(results[i]) == (i * (i & 1 ? 2 : 1) + (i & 2 ? 100 : 0)) * (i & 4 ? 2 : 1));
-  CHECK(layer.calls == 8);
-  layer.calls = 0;
-  batching::map(numbers(8), [&](int i) { return layer(std::vector{row(i)}, std::optional<Tensor>(), 1.0); });
-  CHECK(layer.calls == 1);
+  CHECK(calls == 8);
+  calls = 0;
+  batching::map(numbers(8), [&](int i) { return f(std::vector{row(i)}, std::optional<Tensor>(), 1.0); });
+  CHECK(calls == 1);
 }
 
 TEST_CASE("each example has its own grad mode") {
@@ -285,7 +283,7 @@ TEST_CASE("both runs two parts at the same time, in a map only") {
   const auto results = batching::map(std::vector{1, 3, 5}, visit);
   CHECK(results == std::vector{std::pair(2.0, 4.0), std::pair(6.0, 8.0), std::pair(10.0, 12.0)});
   CHECK(layer.calls == 1);
-  CHECK(layer.most == 6);
+  CHECK(layer.max_rows == 6);
 }
 
 TEST_CASE("a map in a map joins it") {
@@ -414,11 +412,11 @@ TEST_CASE("both waits for its second part when the first fails") {
   CHECK(ended == 4);
 }
 
-TEST_CASE("a layer that is not by rows although it says so is an error") {
+TEST_CASE("a function of rows() whose result has other rows is an error") {
   Rows layer;
   layer.f = [](const Tensor& x) { return sum(x, 0, true); };
   CHECK_THROWS_WITH(batching::map(numbers(3), [&](int i) { return layer(row(i)); }),
-                    Contains("Rows") && Contains("kRows"));
+                    Contains("Rows: its result must have a row for each of 3 rows"));
 }
 
 TEST_CASE("calls do not wait inside of a backward pass, a custom op or a checkpoint") {
@@ -431,11 +429,11 @@ TEST_CASE("calls do not wait inside of a backward pass, a custom op or a checkpo
     sum(y).backward();
     return value(x.grad());
   });
-  CHECK(layer.most == 1);
+  CHECK(layer.max_rows == 1);
   CHECK(results == std::vector<double>{0, 4, 8, 12});
 }
 
-TEST_CASE("layers with hooks are called for each example") {
+TEST_CASE("hooks of a layer run for each example, and its op once") {
   nn::Linear linear(3, 3);
   int before = 0;
   linear.register_forward_pre_hook([&](nn::Module&, std::vector<Tensor>& inputs) {
@@ -445,9 +443,8 @@ TEST_CASE("layers with hooks are called for each example") {
   batching::Report report;
   batching::map(numbers(5), [&](int i) { return linear(row(i)); }, {.report = &report});
   CHECK(before == 5);
-  REQUIRE(report.unbatched.size() == 1);
-  CHECK(report.unbatched[0].calls == 5);
-  CHECK_THAT(report.unbatched[0].reason, Contains("hooks"));
+  REQUIRE(report.rows.size() == 1);
+  CHECK((report.rows[0].calls == 5 && report.rows[0].groups == 1));
 }
 
 TEST_CASE("the layers of parametrized modules see their own values") {
@@ -477,29 +474,29 @@ TEST_CASE("the layers of parametrized modules see their own values") {
 TEST_CASE("a report says what was batched and what was not") {
   struct Net : nn::Layer<Net> {
     nn::Linear fc{*this, "fc", 3, 3};
-    nn::Dropout dropout{*this, "dropout", 0.5};
-    Tensor forward(const Tensor& x) const { return dropout(fc(x)); }
+    Tensor forward(const Tensor& x) const { return exp(fc(x)); }
   } net;
   batching::Report report;
   batching::map(numbers(20), [&](int i) { return net(row(i)); }, {.window = 10, .report = &report});
   REQUIRE(report.rows.size() == 1);
   const batching::Report::Row& fc = report.rows[0];
-  CHECK(fc.name == "fc (Linear)");
+  CHECK(fc.name == "linear [3, 3]");
   CHECK(fc.calls == 20);
   CHECK(fc.groups == 2);
   CHECK(fc.rows == 20);
   CHECK(fc.alone == 0);
   CHECK(fc.gathered == 20 * 3 * 4);
   CHECK(fc.seconds > fc.gather_seconds);
-  REQUIRE(report.unbatched.size() == 1);
-  CHECK(report.unbatched[0].name == "dropout (Dropout)");
-  CHECK(report.unbatched[0].calls == 20);
+  const auto alone = std::find_if(report.unbatched.begin(), report.unbatched.end(),
+                                  [](const auto& other) { return other.name == "exp"; });
+  REQUIRE(alone != report.unbatched.end());
+  CHECK(alone->calls == 20);
   CHECK(report.most_fibers == 10);
   CHECK(report.seconds > report.schedule_seconds);
-  CHECK_THAT(report.table(), Contains("fc (Linear)") && Contains("dropout (Dropout)") && Contains("10.0"));
+  CHECK_THAT(report.table(), Contains("linear [3, 3]") && Contains("exp") && Contains("10.0"));
 }
 
-TEST_CASE("convolutions of images of several examples become one, of images without a batch none") {
+TEST_CASE("convolutions of images of several examples become one, also of images without a batch") {
   manual_seed(4);
   nn::Sequential net{nn::Conv2d(3, 4, 3, {.stride = 2, .padding = 1}), nn::ReLU(), nn::Conv2d(4, 2, 1)};
   const std::vector<Tensor> images = {randn({1, 3, 6, 8}), randn({2, 3, 6, 8}), randn({1, 3, 6, 8}),
@@ -519,18 +516,17 @@ TEST_CASE("convolutions of images of several examples become one, of images with
   batching::Report report;
   const std::vector<Tensor> batched = run(images, &report), single = run(images, nullptr);
   for (size_t i = 0; i < single.size(); ++i) CHECK(difference(batched[i].detach(), single[i].detach()) < 1e-5);
-  REQUIRE(report.rows.size() == 1);
+  REQUIRE(report.rows.size() >= 2);  // on a GPU the activation is one, too
+  CHECK(report.rows[0].name == "conv2d [4, 3, 3, 3]");
   CHECK(report.rows[0].calls == 4);
   CHECK(report.rows[0].groups == 1);  // the image of another size is called alone
   CHECK(report.rows[0].rows == 4);
 
-  // The first dimension of these is their channels.
-  batching::Report apart;
+  batching::Report of_single;
   const std::vector<Tensor> whole = {images[0][0], images[2][0]};
-  const std::vector<Tensor> a = run(whole, &apart), b = run(whole, nullptr);
+  const std::vector<Tensor> a = run(whole, &of_single), b = run(whole, nullptr);
   for (size_t i = 0; i < a.size(); ++i) CHECK(difference(a[i].detach(), b[i].detach()) < 1e-5);
-  for (const batching::Report::Row& row : apart.rows)
-    if (row.groups > 0) CHECK_THAT(row.name, !Contains("Conv"));  // a ReLU of them is one
+  CHECK((of_single.rows[0].groups == 1 && of_single.rows[0].rows == 2));
 }
 
 TEST_CASE("functions are batched by rows()") {
@@ -623,7 +619,7 @@ TEST_CASE("the profiler attributes time to the examples' own scopes", "[cpu]") {
   int found = 0;
   for (const profile::Row& r : report.rows()) {
     if (!r.name.starts_with("outer") && r.kind != profile::Kind::kLayer) continue;
-    CHECK(r.calls == 2);
+    CHECK(r.calls == (r.name == "Linear" ? 8 : 2));  // of the layer by each example, of its op by two groups
     found += r.kind == profile::Kind::kScope;
   }
   CHECK(found == 2);

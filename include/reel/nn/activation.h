@@ -18,7 +18,6 @@ namespace reel::nn {
 /// x ↦ f(x)
 template <internal::Name title, Tensor (*f)(const Tensor&)>
 struct Pointwise : Layer<Pointwise<title, f>> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   using Layer<Pointwise>::Layer;
   Pointwise() = default;
   Tensor forward(const Tensor& x) const { return f(x); }
@@ -42,7 +41,6 @@ using Softsign = Pointwise<"Softsign", softsign>;           ///< x / (1 + |x|).
 
 /// max(x, 0) + negative_slope min(x, 0).
 struct LeakyReLU : Layer<LeakyReLU> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   explicit LeakyReLU(double negative_slope = 0.01) : negative_slope(negative_slope) {}
   LeakyReLU(Module& parent, std::string name, double negative_slope = 0.01) : LeakyReLU(negative_slope) {
     parent.register_module(std::move(name), *this);
@@ -55,7 +53,6 @@ struct LeakyReLU : Layer<LeakyReLU> {
 
 /// x for x > 0, otherwise alpha (eˣ - 1) (Clevert, Unterthiner & Hochreiter 2016).
 struct ELU : Layer<ELU> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   explicit ELU(double alpha = 1) : alpha(alpha) {}
   ELU(Module& parent, std::string name, double alpha = 1) : ELU(alpha) {
     parent.register_module(std::move(name), *this);
@@ -68,7 +65,6 @@ struct ELU : Layer<ELU> {
 
 /// max(x, 0) + min(0, alpha (e^(x / alpha) - 1)) (Barron 2017).
 struct CELU : Layer<CELU> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   explicit CELU(double alpha = 1) : alpha(alpha) {}
   CELU(Module& parent, std::string name, double alpha = 1) : CELU(alpha) {
     parent.register_module(std::move(name), *this);
@@ -81,7 +77,6 @@ struct CELU : Layer<CELU> {
 
 /// approximate: "none" or "tanh".
 struct GELU : Layer<GELU> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   explicit GELU(std::string approximate = "none");
   GELU(Module& parent, std::string name, std::string approximate = "none") : GELU(approximate) {
     parent.register_module(std::move(name), *this);
@@ -94,7 +89,6 @@ struct GELU : Layer<GELU> {
 
 /// x, clamped to [min_val, max_val].
 struct Hardtanh : Layer<Hardtanh> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   explicit Hardtanh(double min_val = -1, double max_val = 1) : min_val(min_val), max_val(max_val) {}
   Hardtanh(Module& parent, std::string name, double min_val = -1, double max_val = 1) : Hardtanh(min_val, max_val) {
     parent.register_module(std::move(name), *this);
@@ -108,7 +102,6 @@ struct Hardtanh : Layer<Hardtanh> {
 
 /// x where |x| > lambda, otherwise 0.
 struct Hardshrink : Layer<Hardshrink> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   explicit Hardshrink(double lambda = 0.5) : lambda(lambda) {}
   Hardshrink(Module& parent, std::string name, double lambda = 0.5) : Hardshrink(lambda) {
     parent.register_module(std::move(name), *this);
@@ -121,7 +114,6 @@ struct Hardshrink : Layer<Hardshrink> {
 
 /// x moved towards 0 by lambda, and 0 where |x| ≤ lambda.
 struct Softshrink : Layer<Softshrink> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   explicit Softshrink(double lambda = 0.5) : lambda(lambda) {}
   Softshrink(Module& parent, std::string name, double lambda = 0.5) : Softshrink(lambda) {
     parent.register_module(std::move(name), *this);
@@ -134,7 +126,6 @@ struct Softshrink : Layer<Softshrink> {
 
 /// log(1 + e^(beta x)) / beta, and x itself where beta x > threshold.
 struct Softplus : Layer<Softplus> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   explicit Softplus(double beta = 1, double threshold = 20) : beta(beta), threshold(threshold) {}
   Softplus(Module& parent, std::string name, double beta = 1, double threshold = 20) : Softplus(beta, threshold) {
     parent.register_module(std::move(name), *this);
@@ -148,7 +139,6 @@ struct Softplus : Layer<Softplus> {
 
 /// x where x > threshold, otherwise value.
 struct Threshold : Layer<Threshold> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   Threshold(double threshold, double value) : threshold(threshold), value(value) {}
   Threshold(Module& parent, std::string name, double threshold, double value) : Threshold(threshold, value) {
     parent.register_module(std::move(name), *this);
@@ -176,7 +166,6 @@ struct RReLU : Layer<RReLU> {
 
 /// weight, [num_parameters], starts at `init`: one slope for all, or one for each channel.
 struct PReLU : Layer<PReLU> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   explicit PReLU(int64_t num_parameters = 1, double init = 0.25);
   PReLU(Module& parent, std::string name, int64_t num_parameters = 1, double init = 0.25)
       : PReLU(num_parameters, init) {

@@ -28,8 +28,6 @@ struct ConvLayerOptions {
 /// Conv1d, Conv2d and Conv3d. weight is [out_channels, in_channels / groups, kernel_size…] and bias [out_channels].
 template <int N>
 struct Conv : Layer<Conv<N>> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
-  int64_t row_rank() const { return N + 2; }          ///< Images by themselves, [channels, …], have no rows.
   Conv(int64_t in_channels, int64_t out_channels, PerDim<N> kernel_size, ConvLayerOptions<N> options = {});
   Conv(Module& parent, std::string name, int64_t in_channels, int64_t out_channels, PerDim<N> kernel_size,
        ConvLayerOptions<N> options = {})

@@ -26,7 +26,6 @@ struct CRFOptions {
 ///   (-crf(emissions, tags)).backward();
 ///   Tensor best = crf.decode(emissions).tags;
 struct CRF : Layer<CRF> {
-  static constexpr auto kBatching = batching::kSequences;  ///< See reel/batching.h.
   explicit CRF(int64_t num_tags, CRFOptions options = {});
   CRF(Module& parent, std::string name, int64_t num_tags, CRFOptions options = {}) : CRF(num_tags, std::move(options)) {
     parent.register_module(std::move(name), *this);
@@ -51,16 +50,6 @@ struct CRF : Layer<CRF> {
   const int64_t num_tags;
   const CRFOptions options;
   Parameter start_transitions, end_transitions, transitions;
-
- private:
-  friend struct Layer<CRF>;
-  // The call as part of one for several examples' chains, if there are others.
-  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
-                                              const Tensor& emissions, const Tensor& tags, const Tensor& lengths = {});
-  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
-                                              std::span<const Tensor> emissions, std::span<const Tensor> tags);
-  static std::optional<Tensor> join_sequences(const CRF& crf, batching::internal::BatchScheduler& scheduler,
-                                              const Ragged& emissions, const Ragged& tags);
 };
 
 }  // namespace reel::nn

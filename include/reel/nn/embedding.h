@@ -25,8 +25,6 @@ struct EmbeddingOptions {
 /// Rows of weight [num_embeddings, embedding_dim], which starts standard normal, for int64 or int32 ids of any shape:
 /// the result is [ids' shape…, embedding_dim]. An id out of range is an Error.
 struct Embedding : Layer<Embedding> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
-  int64_t row_rank() const;                           ///< See reel/batching.h.
   Embedding(int64_t num_embeddings, int64_t embedding_dim, EmbeddingOptions options = {});
   Embedding(Module& parent, std::string name, int64_t num_embeddings, int64_t embedding_dim,
             EmbeddingOptions options = {})

@@ -13,7 +13,6 @@ struct LinearOptions {
 /// x · weightᵀ + bias, for x […, in_features]. weight is [out_features, in_features] and bias [out_features]; both
 /// start uniform in ±1/√in_features.
 struct Linear : Layer<Linear> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   Linear(int64_t in_features, int64_t out_features, LinearOptions options = {});
   Linear(Module& parent, std::string name, int64_t in_features, int64_t out_features, LinearOptions options = {})
       : Linear(in_features, out_features, options) {
@@ -35,7 +34,6 @@ struct BilinearOptions {
 /// y_k = x1ᵀ W_k x2 + b_k, for x1 […, in1_features] and x2 […, in2_features]. weight is [out, in1, in2] and bias [out];
 /// both start uniform in ±1/√in1_features.
 struct Bilinear : Layer<Bilinear> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, BilinearOptions options = {});
   Bilinear(Module& parent, std::string name, int64_t in1_features, int64_t in2_features, int64_t out_features,
            BilinearOptions options = {})

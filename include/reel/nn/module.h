@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "reel/nn/detail/batching.h"
 #include "reel/nn/detail/call.h"
 #include "reel/nn/parameter.h"
 #include "reel/profile.h"
@@ -177,8 +176,6 @@ class Module {
   std::string label() const;  ///< "encoder.fc (Linear)"
   /// Whether a call has more to do than forward().
   bool has_hooks() const { return hooks_ != nullptr; }
-  /// Returns whether this module or one in it has hooks.
-  bool has_hooks_within() const;
   /// In a catch block: throws what has been caught, with the path of this module if it is a bare Error.
   [[noreturn]] void rethrow_with_path() const;
 
@@ -193,8 +190,6 @@ class Module {
     internal::TensorKind kind = {};  // of the tensor
   };
   virtual bool is_layer() const { return false; }
-  // The fewest dimensions of a floating-point tensor whose rows a call treats one by one; 0 if calls do not.
-  virtual int64_t rank_with_rows() const { return 0; }
 
   std::vector<Entry> entries_;
   Module* parent_ = nullptr;
@@ -249,63 +244,18 @@ struct Layer : Module {
 
  private:
   bool is_layer() const final { return true; }
-  int64_t rank_with_rows() const final {
-    if constexpr (internal::batching_of<Derived>() == batching::kRows)
-      return rank_of(static_cast<const Derived&>(*this));
-    else
-      return 0;
-  }
-  static int64_t rank_of(const Derived& self) {
-    if (self.has_hooks_within()) return 0;
-    if constexpr (requires { self.row_rank(); })
-      return self.row_rank();
-    else
-      return 2;
-  }
   template <class Self, class... Args>
   static decltype(auto) call(Self& self, Args&&... args) {
-    if (__builtin_expect(profile::internal::calls_observed(), 0)) return observe(self, std::forward<Args>(args)...);
-    return call_alone(self, std::forward<Args>(args)...);
-  }
-  /// While something is recorded, or examples are batched in some thread.
-  template <class Self, class... Args>
-  [[gnu::noinline]] static decltype(auto) observe(Self& self, Args&&... args) {
-    if constexpr (internal::batching_of<Derived>() == batching::kRows &&
-                  internal::Joinable<const Derived, std::remove_cvref_t<Args>...>) {
-      if (batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler()) {
-        internal::JoinedCall<const Derived, std::remove_cvref_t<Args>...> call(self, &self, self.is_training(),
-                                                                               rank_of(self), args...);
-        if (scheduler->wait(call)) return call.result();
-        const batching::internal::NoBatchingGuard no_batching(call.state == batching::internal::Call::State::kAlone);
-        return observe_alone(self, std::forward<Args>(args)...);
-      }
-      return observe_alone(self, std::forward<Args>(args)...);
-    } else if constexpr (requires(batching::internal::BatchScheduler & scheduler) {
-                           Derived::join_sequences(self, scheduler, args...);
-                         }) {
-      if (batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler()) {
-        const internal::UnjoinedCall unjoined(self, "its arguments do not allow it");
-        if (auto result = Derived::join_sequences(self, *scheduler, args...))
-          return typename decltype(result)::value_type(*std::move(result));
-        const batching::internal::NoBatchingGuard no_batching;
-        return observe_alone(self, std::forward<Args>(args)...);
-      }
-      return observe_alone(self, std::forward<Args>(args)...);
-    } else {
-      constexpr bool none = internal::batching_of<Derived>() == batching::kNone;
-      const internal::UnjoinedCall call(self,
-                                        none ? "it has no kBatching" : "its arguments or results do not allow it");
-      return observe_alone(self, std::forward<Args>(args)...);
-    }
+    if (__builtin_expect(profile::running(), 0)) return call_profiled(self, std::forward<Args>(args)...);
+    return call_unprofiled(self, std::forward<Args>(args)...);
   }
   template <class Self, class... Args>
-  static decltype(auto) observe_alone(Self& self, Args&&... args) {
-    if (!profile::running()) return call_alone(self, std::forward<Args>(args)...);
+  [[gnu::noinline]] static decltype(auto) call_profiled(Self& self, Args&&... args) {
     const profile::Scope scope(self.label(), profile::Kind::kLayer);
-    return call_alone(self, std::forward<Args>(args)...);
+    return call_unprofiled(self, std::forward<Args>(args)...);
   }
   template <class Self, class... Args>
-  static decltype(auto) call_alone(Self& self, Args&&... args) {
+  static decltype(auto) call_unprofiled(Self& self, Args&&... args) {
     if (__builtin_expect(self.has_hooks(), 0)) return internal::call_with_hooks(self, std::forward<Args>(args)...);
     try {
       return self.forward(std::forward<Args>(args)...);

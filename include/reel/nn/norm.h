@@ -82,8 +82,6 @@ struct LayerNormOptions {
 };
 /// layer_norm over the last dimensions of x; weight and bias are of their shape, initially 1 and 0.
 struct LayerNorm : Layer<LayerNorm> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
-  int64_t row_rank() const;                           ///< See reel/batching.h.
   explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
   explicit LayerNorm(int64_t size, LayerNormOptions options = {}) : LayerNorm(Shape{size}, options) {}
   LayerNorm(Module& parent, std::string name, const Shape& normalized_shape, LayerNormOptions options = {})
@@ -108,8 +106,6 @@ struct RMSNormOptions {
 };
 /// rms_norm over the last dimensions of x; weight is of their shape, initially 1.
 struct RMSNorm : Layer<RMSNorm> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
-  int64_t row_rank() const;                           ///< See reel/batching.h.
   explicit RMSNorm(const Shape& normalized_shape, RMSNormOptions options = {});
   explicit RMSNorm(int64_t size, RMSNormOptions options = {}) : RMSNorm(Shape{size}, options) {}
   RMSNorm(Module& parent, std::string name, const Shape& normalized_shape, RMSNormOptions options = {})

@@ -43,7 +43,6 @@ using LSTMState = CellState;  ///< What an LSTM and its cell carry from step to 
 /// proj_size: weight_hr_l0), then those of layer 0 in reverse, weight_ih_l0_reverse …, then those of layer 1.
 template <class Derived>
 struct Recurrent : Layer<Derived> {
-  static constexpr auto kBatching = batching::kSequences;  ///< See reel/batching.h.
   void reset_parameters();
   std::string extra_repr() const override;
 
@@ -55,14 +54,9 @@ struct Recurrent : Layer<Derived> {
   Recurrent(int64_t input_size, int64_t hidden_size, int64_t proj_size, const RecurrentOptions& options);
   RecurrentOptions now() const;              ///< `options` with `training`.
   std::vector<Tensor> flat_weights() const;  ///< As the ops take them.
-
- private:
-  friend struct Layer<Derived>;
-  // The call as part of one for several examples' sequences, if there are others.
-  template <class Net, class Sequences, class State>
-  requires(!std::same_as<Sequences, PackedSequence>) static auto join_sequences(
-      const Net& net, batching::internal::BatchScheduler& scheduler, const Sequences& sequences, const State& state)
-      -> std::optional<decltype(net.forward(sequences, state))>;
+  /// Returns what the op of the net returns, which may be computed together with other calls of it.
+  template <class Sequences, class State>
+  auto run(const Sequences& x, const State& state) const;
 };
 
 /// Options of LSTM.
@@ -212,7 +206,6 @@ struct RNN : OneStateRecurrent<RNN> {
 /// bias_hh [G hidden], where G is 4 for an LSTM, 3 for a GRU and 1 for an RNN.
 template <class Derived>
 struct RecurrentCell : Layer<Derived> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   void reset_parameters();
   std::string extra_repr() const override;
 

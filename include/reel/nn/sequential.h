@@ -57,8 +57,6 @@ inline constexpr bool kHasParent<Parent&, Name, Items...> = true;
 /// They are named by their positions, functions included, so that paths ("0.weight", "2.weight") are PyTorch's; add()
 /// takes other names. A layer that cannot be moved is given as a std::unique_ptr.
 struct Sequential : Layer<Sequential> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
-  int64_t row_rank() const;                           ///< See reel/batching.h.
   template <SequentialItem... Items>
   explicit Sequential(Items&&... items) {
     (add(std::forward<Items>(items)), ...);

@@ -19,7 +19,6 @@ namespace reel::nn {
 /// Parameters: weight_x [4 hidden, input] and bias [4 hidden] in the order i, o, u, f; weight_h [3 hidden, hidden] in
 /// the order i, o, u; weight_f [hidden, hidden]. All start uniform in ±1/√hidden.
 struct ChildSumTreeLSTM : Layer<ChildSumTreeLSTM> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   ChildSumTreeLSTM(int64_t input_size, int64_t hidden_size);
   ChildSumTreeLSTM(Module& parent, std::string name, int64_t input_size, int64_t hidden_size)
       : ChildSumTreeLSTM(input_size, hidden_size) {
@@ -39,6 +38,9 @@ struct ChildSumTreeLSTM : Layer<ChildSumTreeLSTM> {
 
   const int64_t input_size, hidden_size;
   Parameter weight_x, bias, weight_h, weight_f;
+
+ private:
+  CellState compute(const Tensor& x, std::span<const CellState> children) const;
 };
 
 /// Options of NaryTreeLSTM.
@@ -58,7 +60,6 @@ struct NaryTreeLSTMOptions {
 /// order i, f_1 … f_N, o, u, weight_h and bias_h are used at inner nodes only, weight_x and bias_x at nodes with an
 /// input. With inner_input weight_x and bias_x have 4 blocks, i, f, o, u. All start uniform in ±1/√hidden.
 struct NaryTreeLSTM : Layer<NaryTreeLSTM> {
-  static constexpr auto kBatching = batching::kRows;  ///< See reel/batching.h.
   static constexpr int64_t kMaxArity = 16;
 
   NaryTreeLSTM(int64_t input_size, int64_t hidden_size, NaryTreeLSTMOptions options = {});
@@ -82,6 +83,9 @@ struct NaryTreeLSTM : Layer<NaryTreeLSTM> {
   const int64_t input_size, hidden_size;
   const NaryTreeLSTMOptions options;
   Parameter weight_x, bias_x, weight_h, bias_h;
+
+ private:
+  CellState compute(const Tensor& x, std::span<const CellState> children) const;
 };
 
 }  // namespace reel::nn

@@ -218,7 +218,7 @@ class HookedCall {
   const std::shared_ptr<Hooks> hooks_;
   std::vector<Tensor> inputs_, shown_;
   std::shared_ptr<Backward> backward_;
-  std::shared_ptr<void> no_batching_;  // while members show values of this call
+  std::shared_ptr<void> no_suspend_;  // while members show values of this call
 };
 
 template <class Self, class... Args>
