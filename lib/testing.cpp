@@ -35,7 +35,7 @@ bool checked(const Tensor& input) { return input.dtype() == kFloat64; }
 /// A leaf of its own over the same elements, so that the caller's tensor keeps its gradient and history.
 Tensor leaf_of(const Tensor& input) { return checked(input) ? input.detach().requires_grad_() : input; }
 
-std::vector<Tensor> leaves_of(const std::vector<Tensor>& inputs) {
+std::vector<Tensor> leaves_of(TensorList inputs) {
   std::vector<Tensor> leaves;
   for (const Tensor& input : inputs) leaves.push_back(leaf_of(input));
   return leaves;
@@ -61,7 +61,7 @@ std::vector<Tensor> gradients(const Tensor& y, const std::vector<Tensor>& leaves
   return result;
 }
 
-void check_inputs(const char* name, const std::vector<Tensor>& inputs) {
+void check_inputs(const char* name, TensorList inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     REEL_CHECK(inputs[i].defined(), name, ": input ", i, " is undefined");
     REEL_CHECK(checked(inputs[i]) || !inputs[i].is_floating_point(), name, ": input ", i, " is ", inputs[i].dtype(),
@@ -69,8 +69,7 @@ void check_inputs(const char* name, const std::vector<Tensor>& inputs) {
   }
 }
 
-void check(const char* name, const DifferentiableFunction& f, const std::vector<Tensor>& inputs,
-           const GradcheckOptions& options) {
+void check(const char* name, const DifferentiableFunction& f, TensorList inputs, const GradcheckOptions& options) {
   check_inputs(name, inputs);
   const SameNumbers numbers;
   const std::vector<Tensor> leaves = leaves_of(inputs);
@@ -150,14 +149,14 @@ void check(const char* name, const DifferentiableFunction& f, const std::vector<
 
 }  // namespace
 
-void gradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options) {
+void gradcheck(const DifferentiableFunction& f, TensorList inputs, GradcheckOptions options) {
   check("gradcheck", f, inputs, options);
 }
 
-void gradgradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options) {
+void gradgradcheck(const DifferentiableFunction& f, TensorList inputs, GradcheckOptions options) {
   check_inputs("gradgradcheck", inputs);
   const SameNumbers numbers;
-  std::vector<Tensor> with_cotangent = inputs;
+  std::vector<Tensor> with_cotangent(inputs.begin(), inputs.end());
   with_cotangent.push_back(randn_like(f(leaves_of(inputs)).detach(), {.dtype = kFloat64}));
   numbers.again();
   const auto gradient = [&f](const std::vector<Tensor>& arguments) {
@@ -213,7 +212,7 @@ void assert_close(const Tensor& actual, const Tensor& expected, AssertCloseOptio
                  *options.atol);
 }
 
-void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expected, AssertCloseOptions options) {
+void assert_close(TensorList actual, TensorList expected, AssertCloseOptions options) {
   REEL_CHECK(actual.size() == expected.size(), "assert_close: ", actual.size(), " tensors, not ", expected.size());
   for (size_t i = 0; i < actual.size(); ++i) try {
       assert_close(actual[i], expected[i], options);

@@ -2,7 +2,6 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,16 +57,9 @@ decltype(auto) enable_grad(F&& f) {
 /// grad() is changed, and only the part of the graph that leads to the inputs is traversed. The graph is freed unless
 /// retain_graph. An Error if an input does not require grad, if no output depends on it (see allow_unused), or if the
 /// graph has been freed already.
-std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
-                         std::span<const Tensor> grad_outputs = {}, GradOptions options = {});
-/// The same for lists in braces: grad({y}, {x})[0].
-inline std::vector<Tensor> grad(std::initializer_list<Tensor> outputs, std::initializer_list<Tensor> inputs,
-                                std::initializer_list<Tensor> grad_outputs = {}, GradOptions options = {}) {
-  return grad(std::span(outputs.begin(), outputs.size()), std::span(inputs.begin(), inputs.size()),
-              std::span(grad_outputs.begin(), grad_outputs.size()), options);
-}
+std::vector<Tensor> grad(TensorList outputs, TensorList inputs, TensorList grad_outputs = {}, GradOptions options = {});
 /// Tensor::backward() of several tensors in one backward pass. Rules that several outputs depend on run once.
-void backward(std::span<const Tensor> outputs, std::span<const Tensor> grad_outputs = {}, GradOptions options = {});
+void backward(TensorList outputs, TensorList grad_outputs = {}, GradOptions options = {});
 
 // ---- custom ops -----------------------------------------------------------------------------------------------------
 
@@ -158,8 +150,7 @@ struct Function {
 /// that share memory with an input cannot be changed in place while recording. What else f changes, it changes twice:
 /// the running statistics of a BatchNorm in training take the same batch in two times, in effect with a larger
 /// momentum.
-std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f,
-                               const std::vector<Tensor>& inputs);
+std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f, TensorList inputs);
 
 // ---- inspecting the tape --------------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <utility>
@@ -77,12 +76,7 @@ struct Ragged {
 
   /// Sequences [len_i, …] of one dtype, device and shape of a row; at least one, so that this shape is known. Without
   /// any sequences it is Ragged{zeros({0, …}), Lengths::of({})}.
-  static Ragged of(std::span<const Tensor> sequences);
-  ///@{
-  /// The same for a list.
-  static Ragged of(const std::vector<Tensor>& sequences) { return of(std::span<const Tensor>(sequences)); }
-  static Ragged of(std::initializer_list<Tensor> list) { return of(std::span(list.begin(), list.size())); }
-  ///@}
+  static Ragged of(TensorList sequences);
   /// The first lengths[i] rows of the sequences in `padded`, [n, longest, …] or, unless batch_first, [longest, n, …];
   /// longest may be more than any length.
   static Ragged unpad(const Tensor& padded, std::shared_ptr<const Lengths> lengths, bool batch_first = true);
@@ -169,13 +163,12 @@ Ragged conv1d(const Ragged& x, const Tensor& weight, const Tensor& bias = {}, co
 ///@{
 /// As of a list of sequences (ops/rnn.h): values [total, in] give values [total, directions · hidden]; states are
 /// [layers · directions, n, hidden]. An empty sequence has no output, and its state stays what it is.
-LSTMResult<Ragged> lstm(const Ragged& x, const CellState& state, std::span<const Tensor> parameters,
+LSTMResult<Ragged> lstm(const Ragged& x, const CellState& state, TensorList parameters,
                         const RecurrentOptions& options = {});
-RNNResult<Ragged> gru(const Ragged& x, const Tensor& h, std::span<const Tensor> parameters,
-                      const RecurrentOptions& options = {});
-RNNResult<Ragged> rnn_tanh(const Ragged& x, const Tensor& h, std::span<const Tensor> parameters,
+RNNResult<Ragged> gru(const Ragged& x, const Tensor& h, TensorList parameters, const RecurrentOptions& options = {});
+RNNResult<Ragged> rnn_tanh(const Ragged& x, const Tensor& h, TensorList parameters,
                            const RecurrentOptions& options = {});
-RNNResult<Ragged> rnn_relu(const Ragged& x, const Tensor& h, std::span<const Tensor> parameters,
+RNNResult<Ragged> rnn_relu(const Ragged& x, const Tensor& h, TensorList parameters,
                            const RecurrentOptions& options = {});
 ///@}
 

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -259,6 +261,22 @@ struct TensorIndex {
 struct SparseGrad {
   Tensor ids;     ///< int64 [n]
   Tensor values;  ///< [n, …]: the shape of the matrix except for its first dimension
+};
+
+// ---- lists of tensors -----------------------------------------------------------------------------------------------
+
+/// Several tensors: {a, b}, a vector of them, an array, or a span. Use it only as a function parameter: it does not own
+/// the tensors.
+struct TensorList : std::span<const Tensor> {
+  ///@{
+  /// A view of the list, which must outlive it.
+  TensorList(std::initializer_list<Tensor> list) : span(list.begin(), list.size()) {}
+  template <class List>
+  requires std::same_as<std::remove_cvref_t<decltype(*std::data(std::declval<const List&>()))>, Tensor> TensorList(
+      const List& list)
+      : span(std::data(list), std::size(list)) {}
+  TensorList(const Tensor* first, size_t count) : span(first, count) {}
+  ///@}
 };
 
 // ---- factories ------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class SummaryWriter {
   /// the model, are under "used_but_not_registered": see nn::check. What the tape does not record is missing: integer
   /// inputs, and ops on them. The model's modes, buffers and gradients are left as they were.
   template <std::derived_from<nn::Module> M>
-  void add_graph(M& model, const std::vector<Tensor>& inputs) {
+  void add_graph(M& model, TensorList inputs) {
     add_graph_of(model, inputs, [&](const std::vector<Tensor>& x) { return nn::internal::call_with_list(model, x); });
   }
 
@@ -116,7 +116,7 @@ class SummaryWriter {
 
  private:
   using Run = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
-  void add_graph_of(nn::Module& model, const std::vector<Tensor>& inputs, const Run& run);
+  void add_graph_of(nn::Module& model, TensorList inputs, const Run& run);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

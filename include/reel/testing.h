@@ -1,7 +1,6 @@
 #pragma once
 #include <functional>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "reel/tensor.h"
@@ -34,11 +33,11 @@ struct GradcheckOptions {
 /// Throws an Error that counts the wrong elements and names the input, the element and both values where they differ
 /// most, or the reason why it cannot be checked: an input or the result of another float dtype, or a result whose shape
 /// depends on the values.
-void gradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options = {});
+void gradcheck(const DifferentiableFunction& f, TensorList inputs, GradcheckOptions options = {});
 
 /// gradcheck() of the gradients of f, for random weights that are differentiated, too: in messages they are one more
 /// input after those of f.
-void gradgradcheck(const DifferentiableFunction& f, const std::vector<Tensor>& inputs, GradcheckOptions options = {});
+void gradgradcheck(const DifferentiableFunction& f, TensorList inputs, GradcheckOptions options = {});
 
 /// Of assert_close.
 struct AssertCloseOptions {
@@ -56,7 +55,7 @@ struct AssertCloseOptions {
 /// not, and which is furthest off, with both values.
 void assert_close(const Tensor& actual, const Tensor& expected, AssertCloseOptions options = {});
 /// The same for lists, one by one: of gradients, say, or of parameters.
-void assert_close(std::span<const Tensor> actual, std::span<const Tensor> expected, AssertCloseOptions options = {});
+void assert_close(TensorList actual, TensorList expected, AssertCloseOptions options = {});
 
 /// Finds what is not freed. Of the tensors and recorded ops that the calling thread makes while the scope lives, none
 /// may be alive at its end: the destructor throws an Error (unless another exception is being thrown) that lists them

@@ -45,7 +45,7 @@ std::vector<Tensor> start(std::span<const Tensor> outputs, std::span<const Tenso
 
 }  // namespace
 
-void backward(std::span<const Tensor> outputs, std::span<const Tensor> grad_outputs, GradOptions options) {
+void backward(TensorList outputs, TensorList grad_outputs, GradOptions options) {
   start(outputs, grad_outputs, {}, options, "backward");
 }
 
@@ -53,8 +53,7 @@ void Tensor::backward(const Tensor& grad, GradOptions options) const {
   reel::backward({this, 1}, {&grad, grad.defined() ? size_t{1} : 0}, options);
 }
 
-std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
-                         std::span<const Tensor> grad_outputs, GradOptions options) {
+std::vector<Tensor> grad(TensorList outputs, TensorList inputs, TensorList grad_outputs, GradOptions options) {
   REEL_CHECK(!inputs.empty(), "grad: no inputs");
   EdgeList targets;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -50,9 +50,7 @@ Tensor reduce_scatter(const Tensor& in, ReduceOp op) {
   return out;
 }
 
-void all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins) {
-  group().all_to_all(outs, ins, Run::kNow).wait();
-}
+void all_to_all(TensorList outs, TensorList ins) { group().all_to_all(outs, ins, Run::kNow).wait(); }
 
 std::vector<Tensor> gather(const Tensor& in, int root) {
   REEL_CHECK(in.defined(), "gather: undefined tensor");
@@ -64,9 +62,7 @@ std::vector<Tensor> gather(const Tensor& in, int root) {
   return outs;
 }
 
-void scatter(const Tensor& out, std::span<const Tensor> ins, int root) {
-  group().scatter(out, ins, root, Run::kNow).wait();
-}
+void scatter(const Tensor& out, TensorList ins, int root) { group().scatter(out, ins, root, Run::kNow).wait(); }
 
 void send(const Tensor& tensor, int to, int tag) { default_group().send(tensor, to, tag).wait(); }
 void recv(const Tensor& tensor, int from, int tag) { default_group().recv(tensor, from, tag).wait(); }

@@ -526,19 +526,17 @@ Work ProcessGroup::Impl::scatter(const Tensor& out, std::span<const Tensor> ins,
 Work ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op) { return impl_->all_reduce(tensor, op, Run::kAsync); }
 Work ProcessGroup::broadcast(const Tensor& tensor, int root) { return impl_->broadcast(tensor, root, Run::kAsync); }
 Work ProcessGroup::all_gather(const Tensor& out, const Tensor& in) { return impl_->all_gather(out, in, Run::kAsync); }
-Work ProcessGroup::all_gather_v(std::span<const Tensor> outs, const Tensor& in) {
+Work ProcessGroup::all_gather_v(TensorList outs, const Tensor& in) {
   return impl_->all_gather_v(outs, in, Run::kAsync);
 }
 Work ProcessGroup::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op) {
   return impl_->reduce_scatter(out, in, op, Run::kAsync);
 }
-Work ProcessGroup::all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins) {
-  return impl_->all_to_all(outs, ins, Run::kAsync);
-}
-Work ProcessGroup::gather(std::span<const Tensor> outs, const Tensor& in, int root) {
+Work ProcessGroup::all_to_all(TensorList outs, TensorList ins) { return impl_->all_to_all(outs, ins, Run::kAsync); }
+Work ProcessGroup::gather(TensorList outs, const Tensor& in, int root) {
   return impl_->gather(outs, in, root, Run::kAsync);
 }
-Work ProcessGroup::scatter(const Tensor& out, std::span<const Tensor> ins, int root) {
+Work ProcessGroup::scatter(const Tensor& out, TensorList ins, int root) {
   return impl_->scatter(out, ins, root, Run::kAsync);
 }
 

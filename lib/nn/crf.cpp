@@ -135,7 +135,7 @@ Tensor CRF::forward(const Tensor& emissions, const Tensor& tags, const Tensor& l
                  options.reduction);
 }
 
-Tensor CRF::forward(std::span<const Tensor> emissions, std::span<const Tensor> tags) const {
+Tensor CRF::forward(TensorList emissions, TensorList tags) const {
   if (are_chains(emissions, tags, true))
     if (JoinedChains call(*this, emissions, tags, nullptr); wait(call)) return reduced(call.scores, options.reduction);
   return reduced(crf_log_likelihood(emissions, tags, transitions, start_transitions, end_transitions, options.allowed),

@@ -76,7 +76,7 @@ struct FunctionParametrization : Parametrization {
   explicit FunctionParametrization(std::function<Tensor(const Tensor&)> f) : f_(std::move(f)) {
     REEL_CHECK(f_, "register_parametrization: the function is empty");
   }
-  Tensor forward(std::span<const Tensor> originals) override { return f_(originals[0]); }
+  Tensor forward(TensorList originals) override { return f_(originals[0]); }
 
  private:
   std::function<Tensor(const Tensor&)> f_;
@@ -204,9 +204,7 @@ struct WeightNorm : Parametrization {
       if (d != *dim) others.dims.push_back(d);
     return others.dims.empty() ? abs(v) : norm(v, 2, others, true);
   }
-  Tensor forward(std::span<const Tensor> originals) override {
-    return originals[1] * (originals[0] / norms(originals[1]));
-  }
+  Tensor forward(TensorList originals) override { return originals[1] * (originals[0] / norms(originals[1])); }
   std::vector<Tensor> right_inverse(const Tensor& value) override { return {norms(value), value}; }
   std::string name() const override { return "_WeightNorm"; }
   const std::optional<int64_t> dim;
@@ -239,7 +237,7 @@ struct SpectralNorm : Parametrization {
     v = unit(randn({w.size(1)}, like));
     iterate(w, 15);
   }
-  Tensor forward(std::span<const Tensor> originals) override {
+  Tensor forward(TensorList originals) override {
     const AutocastOff exact;
     const Tensor& weight = originals[0];
     if (!u.defined()) return unit(weight);

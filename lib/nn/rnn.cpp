@@ -306,7 +306,7 @@ LSTMResult<Tensor> LSTM::forward(const Tensor& x, const CellState& state) const 
 LSTMResult<PackedSequence> LSTM::forward(const PackedSequence& x, const CellState& state) const {
   return run(x, state);
 }
-LSTMResult<std::vector<Tensor>> LSTM::forward(std::span<const Tensor> sequences, const CellState& state) const {
+LSTMResult<std::vector<Tensor>> LSTM::forward(TensorList sequences, const CellState& state) const {
   return run(sequences, state);
 }
 LSTMResult<Ragged> LSTM::forward(const Ragged& x, const CellState& state) const { return run(x, state); }
@@ -314,18 +314,14 @@ LSTMResult<Ragged> LSTM::forward(const Ragged& x, const CellState& state) const 
 GRU::GRU(int64_t input, int64_t hidden, GRUOptions o) : OneStateRecurrent(input, hidden, 0, recurrent_options(o)) {}
 RNNResult<Tensor> GRU::forward(const Tensor& x, const Tensor& h) const { return run(x, h); }
 RNNResult<PackedSequence> GRU::forward(const PackedSequence& x, const Tensor& h) const { return run(x, h); }
-RNNResult<std::vector<Tensor>> GRU::forward(std::span<const Tensor> sequences, const Tensor& h) const {
-  return run(sequences, h);
-}
+RNNResult<std::vector<Tensor>> GRU::forward(TensorList sequences, const Tensor& h) const { return run(sequences, h); }
 RNNResult<Ragged> GRU::forward(const Ragged& x, const Tensor& h) const { return run(x, h); }
 
 RNN::RNN(int64_t input, int64_t hidden, RNNOptions o)
     : OneStateRecurrent(input, hidden, 0, recurrent_options(o)), nonlinearity(o.nonlinearity) {}
 RNNResult<Tensor> RNN::forward(const Tensor& x, const Tensor& h) const { return run(x, h); }
 RNNResult<PackedSequence> RNN::forward(const PackedSequence& x, const Tensor& h) const { return run(x, h); }
-RNNResult<std::vector<Tensor>> RNN::forward(std::span<const Tensor> sequences, const Tensor& h) const {
-  return run(sequences, h);
-}
+RNNResult<std::vector<Tensor>> RNN::forward(TensorList sequences, const Tensor& h) const { return run(sequences, h); }
 RNNResult<Ragged> RNN::forward(const Ragged& x, const Tensor& h) const { return run(x, h); }
 
 // ---- single steps ---------------------------------------------------------------------------------------------------

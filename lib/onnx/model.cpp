@@ -121,7 +121,7 @@ void run_nodes(const Graph& graph, std::vector<Tensor>& values, bool training, D
   }
 }
 
-std::vector<Tensor> Model::forward(const std::vector<Tensor>& inputs) const {
+std::vector<Tensor> Model::forward(TensorList inputs) const {
   const Graph& graph = *graph_;
   REEL_CHECK(inputs.size() == graph.inputs.size(), "onnx::Model: it has ", graph.inputs.size(), " inputs, got ",
              inputs.size());
@@ -145,7 +145,7 @@ Tensor Model::forward(const Tensor& x) const {
   REEL_CHECK(graph_->inputs.size() == 1 && graph_->outputs.size() == 1, "onnx::Model: ", weights_->file, " has ",
              graph_->inputs.size(), " inputs and ", graph_->outputs.size(),
              " outputs: call it with a list, model({x})");
-  return forward(std::vector<Tensor>{x})[0];
+  return forward(TensorList{x})[0];
 }
 
 std::vector<std::string> Model::input_names() const { return names_of(graph_->inputs); }

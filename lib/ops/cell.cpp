@@ -177,7 +177,7 @@ CellState lstm_cell(const Tensor& gates, const Tensor& c) {
   });
 }
 
-CellState tree_lstm_cell(const Tensor& gates, std::span<const Tensor> children) {
+CellState tree_lstm_cell(const Tensor& gates, TensorList children) {
   return call("tree_lstm_cell", {gates}, children, {}, [](const Tensor& gates, std::span<const Tensor> children) {
     const int64_t n = static_cast<int64_t>(children.size());
     return fused_cell("tree_lstm_cell", gates, children, {.input = 0, .forget = 1, .output = 1 + n, .update = 2 + n});

@@ -298,8 +298,8 @@ Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Ten
               });
 }
 
-Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
-                          const Tensor& start, const Tensor& end, const CrfConstraints& allowed) {
+Tensor crf_log_likelihood(TensorList emissions, TensorList tags, const Tensor& transitions, const Tensor& start,
+                          const Tensor& end, const CrfConstraints& allowed) {
   constexpr Op op = "crf_log_likelihood";
   REEL_CHECK(!emissions.empty() && emissions.size() == tags.size(), op, ": ", emissions.size(), " chains with ",
              tags.size(), " lists of tags");

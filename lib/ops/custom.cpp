@@ -195,8 +195,8 @@ struct CheckpointRule {
 
 }  // namespace
 
-std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f,
-                               const std::vector<Tensor>& inputs) {
+std::vector<Tensor> checkpoint(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> f, TensorList list) {
+  const std::vector<Tensor> inputs(list.begin(), list.end());
   if (!grad_enabled()) return f(inputs);
   const GeneratorState random = generator_state();
   std::vector<uint32_t> versions;

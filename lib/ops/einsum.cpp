@@ -186,7 +186,7 @@ Tensor summed(const std::string& equation, std::span<const Tensor> tensors) {
 
 }  // namespace
 
-Tensor einsum(std::string_view equation_in, std::span<const Tensor> tensors) {
+Tensor einsum(std::string_view equation_in, TensorList tensors) {
   std::string equation(equation_in);
   std::erase(equation, ' ');
   return call("einsum", tensors, {}, [&](std::span<const Tensor> tensors) { return summed(equation, tensors); });

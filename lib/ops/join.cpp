@@ -65,7 +65,7 @@ bool is_blank(const Tensor& x) { return view_of(x).shape.size() == 1 && view_of(
 
 // ---- cat, stack and their opposites ---------------------------------------------------------------------------------
 
-Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
+Tensor cat(TensorList tensors, int64_t dim) {
   const DType dtype = joined_type("cat", tensors);
   if (std::any_of(tensors.begin(), tensors.end(), is_blank)) {
     const auto other = std::find_if_not(tensors.begin(), tensors.end(), is_blank);
@@ -103,7 +103,7 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
   });
 }
 
-Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
+Tensor stack(TensorList tensors, int64_t dim) {
   const DType dtype = joined_type("stack", tensors);
   const Shape& each = view_of(tensors[0]).shape;
   for (const Tensor& x : tensors)

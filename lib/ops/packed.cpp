@@ -153,7 +153,7 @@ PackedSequence PackedSequence::to(Device device) const {
   return {data.to(device), batch_sizes, moved(sorted_indices), moved(unsorted_indices)};
 }
 
-PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted) {
+PackedSequence pack_sequence(TensorList sequences, bool enforce_sorted) {
   constexpr Op op = "pack_sequence";
   const Ids lengths = lengths_of(op, sequences), starts = starts_of(lengths);
   const Packing packing(op, lengths, enforce_sorted);
@@ -199,7 +199,7 @@ PaddedSequence pad_packed_sequence(const PackedSequence& packed, bool batch_firs
           layout.lengths};
 }
 
-Tensor pad_sequence(std::span<const Tensor> sequences, bool batch_first, Scalar padding_value) {
+Tensor pad_sequence(TensorList sequences, bool batch_first, Scalar padding_value) {
   const Ids lengths = lengths_of("pad_sequence", sequences), starts = starts_of(lengths);
   REEL_CHECK(!lengths.empty(), "pad_sequence: no sequences");
   return padded(cat(sequences), lengths, *std::max_element(lengths.begin(), lengths.end()), batch_first, padding_value,

@@ -286,7 +286,7 @@ using detail::rows_of, detail::check_same_lengths;
 
 // ---- the type -------------------------------------------------------------------------------------------------------
 
-Ragged Ragged::of(std::span<const Tensor> sequences) {
+Ragged Ragged::of(TensorList sequences) {
   const char* op = "Ragged::of";
   REEL_CHECK(!sequences.empty(), op, ": no sequences, so their rows have no shape; make it of values [0, …] instead");
   Ids lengths;

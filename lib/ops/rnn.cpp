@@ -309,8 +309,8 @@ void check_dropout(const char* op, const RecurrentOptions& options) {
 
 // ---- the ops --------------------------------------------------------------------------------------------------------
 
-using Parameters = std::span<const Tensor>;
-using Sequences = std::span<const Tensor>;
+using Parameters = TensorList;
+using Sequences = TensorList;
 using Options = RecurrentOptions;
 
 LSTMResult<Tensor> lstm(const Tensor& x, const CellState& state, Parameters parameters, const Options& options) {

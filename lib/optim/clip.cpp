@@ -26,7 +26,7 @@ Tensor norm_of(const std::vector<Gradients::Batch>& batches, double norm_type) {
 
 }  // namespace
 
-Tensor clip_grad_norm(std::span<const Tensor> parameters, double max_norm, double norm_type) {
+Tensor clip_grad_norm(TensorList parameters, double max_norm, double norm_type) {
   REEL_CHECK(norm_type > 0, "clip_grad_norm: norm_type must be positive, got ", norm_type);
   REEL_CHECK(max_norm >= 0, "clip_grad_norm: max_norm must not be negative, got ", max_norm);
   NoGrad guard;
@@ -43,7 +43,7 @@ Tensor clip_grad_norm(std::span<const Tensor> parameters, double max_norm, doubl
   return total;
 }
 
-void clip_grad_value(std::span<const Tensor> parameters, double clip_value) {
+void clip_grad_value(TensorList parameters, double clip_value) {
   REEL_CHECK(clip_value >= 0, "clip_grad_value: clip_value must not be negative, got ", clip_value);
   NoGrad guard;
   for (const Tensor& parameter : parameters) {

@@ -44,7 +44,7 @@ Tensor GradScaler::scale(const Tensor& output) {
   return wide * Tensor(scale_);
 }
 
-std::vector<Tensor> GradScaler::scale(std::span<const Tensor> outputs) {
+std::vector<Tensor> GradScaler::scale(TensorList outputs) {
   std::vector<Tensor> scaled;
   for (const Tensor& output : outputs) scaled.push_back(scale(output));
   return scaled;

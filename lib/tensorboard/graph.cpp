@@ -97,7 +97,7 @@ class Graph {
 
 }  // namespace
 
-std::string graph_of(nn::Module& model, const std::vector<Tensor>& inputs,
+std::string graph_of(nn::Module& model, TensorList inputs,
                      const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& run) {
   std::vector<Tensor> leaves;  // of their own, so that ops on them are recorded
   for (const Tensor& input : inputs) {

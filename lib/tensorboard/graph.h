@@ -9,7 +9,7 @@
 namespace reel::tensorboard {
 
 /// A GraphDef of what run(inputs) records, with the modules of `model` as scopes.
-std::string graph_of(nn::Module& model, const std::vector<Tensor>& inputs,
+std::string graph_of(nn::Module& model, TensorList inputs,
                      const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& run);
 
 }  // namespace reel::tensorboard

@@ -370,7 +370,7 @@ void SummaryWriter::add_hparams(const std::map<std::string, HParam>& hparams,
   log("_hparams_/session_end_info", session_end());
 }
 
-void SummaryWriter::add_graph_of(nn::Module& model, const std::vector<Tensor>& inputs, const Run& run) {
+void SummaryWriter::add_graph_of(nn::Module& model, TensorList inputs, const Run& run) {
   if (!impl_->file) return;
   const std::string graph = graph_of(model, inputs, run);
   impl_->log({}, [&](pbf_writer& event) { event.add_bytes(event::kGraphDef, graph); });

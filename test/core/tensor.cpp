@@ -214,6 +214,23 @@ TEST_CASE("xtensor sees the same memory", "[tensor][cpu]") {
   CHECK_THROWS_WITH(reel::view<double>(x), "data: asked for float64 elements of a tensor of float32");
 }
 
+TEST_CASE("a TensorList takes what holds tensors one after the other, and nothing else", "[tensor][cpu]") {
+  const auto size = [](TensorList list) { return list.size(); };
+  const Tensor a = ones({2});
+  std::vector<Tensor> list{a, a, a};
+  const std::array<Tensor, 2> pair{a, a};
+  CHECK(size({}) == 0);
+  CHECK(size({a, a}) == 2);
+  CHECK(size(list) == 3);
+  CHECK(size({list}) == 3);
+  CHECK(size(pair) == 2);
+  CHECK(size(std::span(list).first(1)) == 1);
+  CHECK(size({&a, 1}) == 1);
+  STATIC_REQUIRE(std::is_trivially_copyable_v<TensorList>);
+  STATIC_REQUIRE_FALSE(std::is_convertible_v<Tensor, TensorList>);
+  STATIC_REQUIRE_FALSE(std::is_convertible_v<std::vector<nn::Parameter>, TensorList>);  // of another size
+}
+
 TEST_CASE("the allocator reuses, counts and gives back", "[tensor][cpu]") {
   const int64_t before = memory_stats().in_use;
   reset_peak_memory_stats();

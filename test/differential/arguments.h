@@ -183,10 +183,6 @@ struct Held<TensorList> {
   using type = Tensors;
 };
 template <>
-struct Held<std::span<const Tensor>> {
-  using type = Tensors;
-};
-template <>
 struct Held<std::string_view> {
   using type = std::string;
 };

@@ -16,9 +16,9 @@ void broadcast(const Tensor& tensor, int root);                              ///
 Tensor all_gather(const Tensor& in);                                         ///< [world, …].
 std::vector<Tensor> all_gather_v(const Tensor& in);                          ///< First sizes may differ.
 Tensor reduce_scatter(const Tensor& in, ReduceOp op = ReduceOp::kSum);       ///< in [world, …].
-void all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins);  ///< outs[r] = ins[rank] of r.
+void all_to_all(TensorList outs, TensorList ins);                            ///< outs[r] = ins[rank] of r.
 std::vector<Tensor> gather(const Tensor& in, int root);                      ///< Empty but at the root.
-void scatter(const Tensor& out, std::span<const Tensor> ins, int root);      ///< ins are the root's only.
+void scatter(const Tensor& out, TensorList ins, int root);                   ///< ins are the root's only.
 void send(const Tensor& tensor, int to, int tag = 0);                        ///< To a recv().
 void recv(const Tensor& tensor, int from, int tag = 0);                      ///< From a send().
 int recv_any(const Tensor& tensor, std::span<const int> from, int tag = 0);  ///< Who has sent.

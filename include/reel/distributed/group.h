@@ -87,11 +87,11 @@ class ProcessGroup {
   Work broadcast(const Tensor& tensor, int root);                       ///< Root's is copied to the others.
   Work all_gather(const Tensor& out, const Tensor& in);                 ///< out [size, …] = in [...] of every rank.
   /// Tensors whose first sizes differ by rank: outs[r] is in of rank r, and has its size.
-  Work all_gather_v(std::span<const Tensor> outs, const Tensor& in);
+  Work all_gather_v(TensorList outs, const Tensor& in);
   Work reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op = ReduceOp::kSum);  ///< in [size, …], out […].
-  Work all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins);  ///< outs[r] = ins[rank()] of rank r.
-  Work gather(std::span<const Tensor> outs, const Tensor& in, int root);       ///< outs are the root's only.
-  Work scatter(const Tensor& out, std::span<const Tensor> ins, int root);      ///< ins are the root's only.
+  Work all_to_all(TensorList outs, TensorList ins);           ///< outs[r] = ins[rank()] of rank r.
+  Work gather(TensorList outs, const Tensor& in, int root);   ///< outs are the root's only.
+  Work scatter(const Tensor& out, TensorList ins, int root);  ///< ins are the root's only.
   /// To a recv() of the same tag, dtype and size. Waits for what is on a GPU.
   Work send(const Tensor& tensor, int to, int tag = 0);
   Work recv(const Tensor& tensor, int from, int tag = 0);  ///< From a send() of the same tag, dtype and size.

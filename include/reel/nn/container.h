@@ -179,7 +179,7 @@ class ParameterList : public Module {
  public:
   using Module::Module;
   ParameterList() = default;
-  explicit ParameterList(const std::vector<Tensor>& parameters) {
+  explicit ParameterList(TensorList parameters) {
     for (const Tensor& parameter : parameters) append(parameter);
   }
 

@@ -34,7 +34,7 @@ struct CRF : Layer<CRF> {
   /// Tags that options.allowed forbids are an Error.
   Tensor forward(const Tensor& emissions, const Tensor& tags, const Tensor& lengths = {}) const;
   /// The same for a list of chains [len_i, tags].
-  Tensor forward(std::span<const Tensor> emissions, std::span<const Tensor> tags) const;
+  Tensor forward(TensorList emissions, TensorList tags) const;
   /// Of each sequence of a Ragged, reduced.
   Tensor forward(const Ragged& emissions, const Ragged& tags) const;
   CrfPaths decode(const Tensor& emissions, const Tensor& lengths = {}) const;   ///< crf_decode with its parameters.

@@ -2,7 +2,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +22,7 @@ namespace reel::nn {
 /// A function that computes a parameter. It may have parameters and buffers of its own.
 struct Parametrization : Module {
   /// The parameter, from what right_inverse has given.
-  virtual Tensor forward(std::span<const Tensor> originals) = 0;
+  virtual Tensor forward(TensorList originals) = 0;
   /// The originals from which forward() computes `value`; by default value itself.
   virtual std::vector<Tensor> right_inverse(const Tensor& value) { return {value}; }
 };

@@ -2,7 +2,6 @@
 #include <concepts>
 #include <initializer_list>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -96,7 +95,7 @@ struct LSTM : Recurrent<LSTM> {
   /// An undefined h or c is zero. Another shape, dtype or device, and a tensor of no steps, are an Error.
   LSTMResult<Tensor> forward(const Tensor& x, const CellState& state = {}) const;
   LSTMResult<PackedSequence> forward(const PackedSequence& x, const CellState& state = {}) const;
-  LSTMResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const CellState& state = {}) const;
+  LSTMResult<std::vector<Tensor>> forward(TensorList sequences, const CellState& state = {}) const;
   LSTMResult<Ragged> forward(const Ragged& x, const CellState& state = {}) const;
   ///@}
   ///@{
@@ -107,14 +106,14 @@ struct LSTM : Recurrent<LSTM> {
   LSTMResult<PackedSequence> operator()(const PackedSequence& x, const CellState& state = {}) const {
     return Layer::operator()(x, state);
   }
-  LSTMResult<std::vector<Tensor>> operator()(std::span<const Tensor> sequences, const CellState& state = {}) const {
+  LSTMResult<std::vector<Tensor>> operator()(TensorList sequences, const CellState& state = {}) const {
     return Layer::operator()(sequences, state);
   }
   LSTMResult<Ragged> operator()(const Ragged& x, const CellState& state = {}) const {
     return Layer::operator()(x, state);
   }
   LSTMResult<std::vector<Tensor>> operator()(std::initializer_list<Tensor> list, const CellState& state = {}) const {
-    return (*this)(std::span(list.begin(), list.size()), state);
+    return (*this)(TensorList(list), state);  // {a, b} could be a PackedSequence as well as a TensorList
   }
   ///@}
 };
@@ -128,12 +127,12 @@ struct OneStateRecurrent : Recurrent<Derived> {
   RNNResult<PackedSequence> operator()(const PackedSequence& x, const Tensor& h = {}) const {
     return Layer<Derived>::operator()(x, h);
   }
-  RNNResult<std::vector<Tensor>> operator()(std::span<const Tensor> sequences, const Tensor& h = {}) const {
+  RNNResult<std::vector<Tensor>> operator()(TensorList sequences, const Tensor& h = {}) const {
     return Layer<Derived>::operator()(sequences, h);
   }
   RNNResult<Ragged> operator()(const Ragged& x, const Tensor& h = {}) const { return Layer<Derived>::operator()(x, h); }
   RNNResult<std::vector<Tensor>> operator()(std::initializer_list<Tensor> list, const Tensor& h = {}) const {
-    return (*this)(std::span(list.begin(), list.size()), h);
+    return (*this)(TensorList(list), h);
   }
   ///@}
 
@@ -164,7 +163,7 @@ struct GRU : OneStateRecurrent<GRU> {
   RNNResult<Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
   RNNResult<Ragged> forward(const Ragged& x, const Tensor& h = {}) const;
   RNNResult<PackedSequence> forward(const PackedSequence& x, const Tensor& h = {}) const;
-  RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
+  RNNResult<std::vector<Tensor>> forward(TensorList sequences, const Tensor& h = {}) const;
   ///@}
 };
 
@@ -193,7 +192,7 @@ struct RNN : OneStateRecurrent<RNN> {
   /// Returns the outputs of all steps and the last h, of the shapes that LSTM::forward has without proj_size.
   RNNResult<Tensor> forward(const Tensor& x, const Tensor& h = {}) const;
   RNNResult<PackedSequence> forward(const PackedSequence& x, const Tensor& h = {}) const;
-  RNNResult<std::vector<Tensor>> forward(std::span<const Tensor> sequences, const Tensor& h = {}) const;
+  RNNResult<std::vector<Tensor>> forward(TensorList sequences, const Tensor& h = {}) const;
   RNNResult<Ragged> forward(const Ragged& x, const Tensor& h = {}) const;
   ///@}
 

@@ -1,6 +1,4 @@
 #pragma once
-#include <span>
-
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
@@ -8,9 +6,9 @@
 namespace reel::nn {
 
 /// All elements of the parameters, one after the other, as one vector. Recorded.
-Tensor parameters_to_vector(std::span<const Tensor> parameters);
+Tensor parameters_to_vector(TensorList parameters);
 /// Copies the values of such a vector into the parameters. An Error if it is of another length.
-void vector_to_parameters(const Tensor& vector, std::span<const Tensor> parameters);
+void vector_to_parameters(const Tensor& vector, TensorList parameters);
 
 }  // namespace reel::nn
 #pragma GCC visibility pop

@@ -61,13 +61,13 @@ struct Model : nn::Layer<Model> {
   Tensor forward(const Tensor& x) const;
   /// All outputs, in the order of output_names(), of all inputs, in that of input_names(). Inputs have the declared
   /// rank, and the declared sizes where the file has numbers for them; a floating-point input may be of any such dtype.
-  std::vector<Tensor> forward(const std::vector<Tensor>& inputs) const;
+  std::vector<Tensor> forward(TensorList inputs) const;
   Tensor operator()(const Tensor& x) const { return Layer::operator()(x); }  ///< forward(x), with the hooks.
   ///@{
   /// forward(inputs), with the hooks: model({ids, mask}).
-  std::vector<Tensor> operator()(const std::vector<Tensor>& inputs) const { return Layer::operator()(inputs); }
+  std::vector<Tensor> operator()(TensorList inputs) const { return Layer::operator()(inputs); }
   std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) const {
-    return Layer::operator()(std::vector<Tensor>(inputs));
+    return (*this)(TensorList(inputs));  // {x} could be a Tensor as well as a TensorList
   }
   ///@}
 

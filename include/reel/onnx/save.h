@@ -35,7 +35,7 @@ struct SaveOptions {
 
 namespace internal {
 using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
-void save(nn::Module* model, const Function& run, const std::vector<Tensor>& inputs, const std::filesystem::path& file,
+void save(nn::Module* model, const Function& run, TensorList inputs, const std::filesystem::path& file,
           const SaveOptions& options);
 }  // namespace internal
 
@@ -66,8 +66,7 @@ void save(nn::Module* model, const Function& run, const std::vector<Tensor>& inp
 ///   onnx::save(net, {x}, "net.onnx", {.inputs = {"image"}, .outputs = {"logits"},
 ///                                     .dynamic = {{.input = 0, .dim = 0, .name = "batch"}}});
 template <std::derived_from<nn::Module> M>
-void save(M& model, const std::vector<Tensor>& inputs, const std::filesystem::path& file,
-          const SaveOptions& options = {}) {
+void save(M& model, TensorList inputs, const std::filesystem::path& file, const SaveOptions& options = {}) {
   internal::save(
       &model, [&](const std::vector<Tensor>& x) { return nn::internal::call_with_list(model, x); }, inputs, file,
       options);
@@ -77,7 +76,7 @@ void save(M& model, const std::vector<Tensor>& inputs, const std::filesystem::pa
 /// scores without a decoder. Weights are found as constants; they have no names.
 template <class F>
 requires(!std::derived_from<F, nn::Module>) && std::invocable<const F&, const std::vector<Tensor>&> void save(
-                                                   const F& function, const std::vector<Tensor>& inputs,
+                                                   const F& function, TensorList inputs,
                                                    const std::filesystem::path& file, const SaveOptions& options = {}) {
   internal::save(
       nullptr, [&](const std::vector<Tensor>& x) { return nn::internal::collect_tensors(function(x)); }, inputs, file,

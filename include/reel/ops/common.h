@@ -1,23 +1,9 @@
 #pragma once
-#include <span>
-#include <vector>
-
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
 /// What op families share.
 namespace reel {
-
-/// Several tensors: {a, b}, a vector of them, or a span. Use it only as a function parameter: it does not own the
-/// tensors.
-struct TensorList : std::span<const Tensor> {
-  ///@{
-  /// A view of the list, which must outlive it.
-  TensorList(std::initializer_list<Tensor> list) : span(list.begin(), list.size()) {}
-  TensorList(const std::vector<Tensor>& list) : span(list) {}
-  TensorList(std::span<const Tensor> list) : span(list) {}
-  ///@}
-};
 
 /// Elements and where they were found: auto [values, indices] = topk(x, 5).
 struct ValuesIndices {

@@ -1,5 +1,4 @@
 #pragma once
-#include <span>
 #include <string>
 #include <vector>
 
@@ -37,8 +36,8 @@ Tensor crf_log_likelihood(const Tensor& emissions, const Tensor& tags, const Ten
                           const CrfConstraints& allowed = {});
 /// Returns the log-likelihoods [n] of a list of n chains, emissions [len_i, tags] with tags [len_i], without padding. A
 /// chain of length 0 has 0.
-Tensor crf_log_likelihood(std::span<const Tensor> emissions, std::span<const Tensor> tags, const Tensor& transitions,
-                          const Tensor& start = {}, const Tensor& end = {}, const CrfConstraints& allowed = {});
+Tensor crf_log_likelihood(TensorList emissions, TensorList tags, const Tensor& transitions, const Tensor& start = {},
+                          const Tensor& end = {}, const CrfConstraints& allowed = {});
 
 /// p(y_t = tag | emissions), of emissions' shape; 0 beyond a chain's end.
 Tensor crf_marginals(const Tensor& emissions, const Tensor& transitions, const Tensor& start = {},

@@ -1,5 +1,4 @@
 #pragma once
-#include <span>
 #include <vector>
 
 #include "reel/ops/common.h"
@@ -10,22 +9,12 @@ namespace reel {
 
 // ---- joining: the dtype is that of type promotion -------------------------------------------------------------------
 
-///@{
 /// The tensors one after the other along dim; their other sizes are equal. Empty vectors [0] are left out. An Error for
 /// no tensors.
-Tensor cat(std::span<const Tensor> tensors, int64_t dim = 0);
-inline Tensor cat(std::initializer_list<Tensor> list, int64_t dim = 0) {
-  return cat(std::span(list.begin(), list.size()), dim);
-}
-///@}
+Tensor cat(TensorList tensors, int64_t dim = 0);
 
-///@{
 /// Tensors of one shape along a new dimension dim. An Error for no tensors.
-Tensor stack(std::span<const Tensor> tensors, int64_t dim = 0);
-inline Tensor stack(std::initializer_list<Tensor> list, int64_t dim = 0) {
-  return stack(std::span(list.begin(), list.size()), dim);
-}
-///@}
+Tensor stack(TensorList tensors, int64_t dim = 0);
 Tensor hstack(TensorList tensors);        ///< cat along dimension 1; along 0 for vectors and numbers.
 Tensor vstack(TensorList tensors);        ///< cat along dimension 0; vectors and numbers are rows.
 Tensor dstack(TensorList tensors);        ///< cat along dimension 2, after atleast_3d.

@@ -1,7 +1,5 @@
 #pragma once
-#include <initializer_list>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "reel/ops/common.h"
@@ -25,14 +23,9 @@ struct PackedSequence {
   PackedSequence to(Device device) const;  ///< With all but batch_sizes there.
 };
 
-///@{
 /// Packs sequences [len_i, …] of at least one element each. In any order. (PyTorch's default is enforce_sorted, with
 /// which a sequence longer than the one before it is an Error.)
-PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted = false);
-inline PackedSequence pack_sequence(std::initializer_list<Tensor> list, bool enforce_sorted = false) {
-  return pack_sequence(std::span(list.begin(), list.size()), enforce_sorted);
-}
-///@}
+PackedSequence pack_sequence(TensorList sequences, bool enforce_sorted = false);
 /// The opposite: the sequences in their original order.
 std::vector<Tensor> unpack_sequence(const PackedSequence& packed);
 
@@ -49,13 +42,8 @@ struct PaddedSequence {
 PaddedSequence pad_packed_sequence(const PackedSequence& packed, bool batch_first = false, Scalar padding_value = 0,
                                    std::optional<int64_t> total_length = {});
 
-///@{
 /// Sequences [len_i, …] as one tensor [longest, n, …] or, batch_first, [n, longest, …].
-Tensor pad_sequence(std::span<const Tensor> sequences, bool batch_first = false, Scalar padding_value = 0);
-inline Tensor pad_sequence(std::initializer_list<Tensor> list, bool batch_first = false, Scalar padding_value = 0) {
-  return pad_sequence(std::span(list.begin(), list.size()), batch_first, padding_value);
-}
-///@}
+Tensor pad_sequence(TensorList sequences, bool batch_first = false, Scalar padding_value = 0);
 /// The opposite: views of the first lengths[i] elements.
 std::vector<Tensor> unpad_sequence(const Tensor& padded, const std::vector<int64_t>& lengths, bool batch_first = false);
 

@@ -1,5 +1,4 @@
 #pragma once
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -39,18 +38,13 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const std::vector<int64_t>& d
 /// Over the last `dims` dimensions of a and the first of b.
 Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims = 2);
 
-///@{
 /// Einstein's convention: einsum("bij,bjk->bik", {a, b}). A letter names a dimension; dimensions with the same letter
 /// have equal sizes (or 1, which broadcasts), and letters that the result lacks are summed over. "..." stands for
 /// dimensions that are broadcast. Without "->" the result has the letters that occur once, in alphabetical order. A
 /// letter twice in one operand is its diagonal. Operands are contracted from left to right, as batched matrix products.
 /// Integers are promoted where they meet; what is summed within one operand is int64, as of sum.
 /// The result is row-major; of one operand whose elements are not summed it is a view.
-Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
-inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands) {
-  return einsum(equation, std::span(operands.begin(), operands.size()));
-}
-///@}
+Tensor einsum(std::string_view equation, TensorList operands);
 
 }  // namespace reel
 #pragma GCC visibility pop

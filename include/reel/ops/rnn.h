@@ -1,5 +1,4 @@
 #pragma once
-#include <span>
 #include <vector>
 
 #include "reel/ops/common.h"
@@ -66,43 +65,42 @@ struct RecurrentOptions {
 ///   i, f, g, o = split(W_ih x + b_ih + W_hh h + b_hh)    c' = σ(f) c + σ(i) tanh(g)    h' = σ(o) tanh(c')
 /// With a fifth parameter weight_hr [proj, hidden], h' = W_hr (σ(o) tanh(c')) (Sak et al. 2014): h has proj columns
 /// wherever `hidden` stands above, c keeps hidden.
-LSTMResult<Tensor> lstm(const Tensor& x, const CellState& state, std::span<const Tensor> parameters,
+LSTMResult<Tensor> lstm(const Tensor& x, const CellState& state, TensorList parameters,
                         const RecurrentOptions& options = {});
-LSTMResult<PackedSequence> lstm(const PackedSequence& x, const CellState& state, std::span<const Tensor> parameters,
+LSTMResult<PackedSequence> lstm(const PackedSequence& x, const CellState& state, TensorList parameters,
                                 const RecurrentOptions& options = {});
-LSTMResult<std::vector<Tensor>> lstm(std::span<const Tensor> sequences, const CellState& state,
-                                     std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+LSTMResult<std::vector<Tensor>> lstm(TensorList sequences, const CellState& state, TensorList parameters,
+                                     const RecurrentOptions& options = {});
 ///@}
 
 ///@{
 /// Gated recurrent units (Cho et al. 2014) in PyTorch's form, with b_hn inside the product with r. G = 3:
 ///   r, z = σ(split(W_i x + b_i + W_h h + b_h))    n = tanh(W_in x + b_in + r (W_hn h + b_hn))    h' = (1 - z) n + z h
-RNNResult<Tensor> gru(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
-                      const RecurrentOptions& options = {});
-RNNResult<PackedSequence> gru(const PackedSequence& x, const Tensor& h, std::span<const Tensor> parameters,
+RNNResult<Tensor> gru(const Tensor& x, const Tensor& h, TensorList parameters, const RecurrentOptions& options = {});
+RNNResult<PackedSequence> gru(const PackedSequence& x, const Tensor& h, TensorList parameters,
                               const RecurrentOptions& options = {});
-RNNResult<std::vector<Tensor>> gru(std::span<const Tensor> sequences, const Tensor& h,
-                                   std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+RNNResult<std::vector<Tensor>> gru(TensorList sequences, const Tensor& h, TensorList parameters,
+                                   const RecurrentOptions& options = {});
 ///@}
 
 ///@{
 /// An Elman net (Elman 1990). G = 1: h' = tanh(W_ih x + b_ih + W_hh h + b_hh)
-RNNResult<Tensor> rnn_tanh(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
+RNNResult<Tensor> rnn_tanh(const Tensor& x, const Tensor& h, TensorList parameters,
                            const RecurrentOptions& options = {});
-RNNResult<PackedSequence> rnn_tanh(const PackedSequence& x, const Tensor& h, std::span<const Tensor> parameters,
+RNNResult<PackedSequence> rnn_tanh(const PackedSequence& x, const Tensor& h, TensorList parameters,
                                    const RecurrentOptions& options = {});
-RNNResult<std::vector<Tensor>> rnn_tanh(std::span<const Tensor> sequences, const Tensor& h,
-                                        std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+RNNResult<std::vector<Tensor>> rnn_tanh(TensorList sequences, const Tensor& h, TensorList parameters,
+                                        const RecurrentOptions& options = {});
 ///@}
 
 ///@{
 /// An Elman net with max(0, ·) instead of tanh.
-RNNResult<Tensor> rnn_relu(const Tensor& x, const Tensor& h, std::span<const Tensor> parameters,
+RNNResult<Tensor> rnn_relu(const Tensor& x, const Tensor& h, TensorList parameters,
                            const RecurrentOptions& options = {});
-RNNResult<PackedSequence> rnn_relu(const PackedSequence& x, const Tensor& h, std::span<const Tensor> parameters,
+RNNResult<PackedSequence> rnn_relu(const PackedSequence& x, const Tensor& h, TensorList parameters,
                                    const RecurrentOptions& options = {});
-RNNResult<std::vector<Tensor>> rnn_relu(std::span<const Tensor> sequences, const Tensor& h,
-                                        std::span<const Tensor> parameters, const RecurrentOptions& options = {});
+RNNResult<std::vector<Tensor>> rnn_relu(TensorList sequences, const Tensor& h, TensorList parameters,
+                                        const RecurrentOptions& options = {});
 ///@}
 
 // ---- single steps ---------------------------------------------------------------------------------------------------
@@ -129,10 +127,7 @@ CellState lstm_cell(const Tensor& gates, const Tensor& c);
 /// gates [n, (3 + N) H] holds the pre-activations in the order i, f_1 … f_N, o, u:
 ///   c = σ(i) tanh(u) + Σ σ(f_k) c_k    h = σ(o) tanh(c)
 /// A Child-Sum Tree-LSTM (eq. 2–8) differs only in how the gates are computed.
-CellState tree_lstm_cell(const Tensor& gates, std::span<const Tensor> children);
-inline CellState tree_lstm_cell(const Tensor& gates, std::initializer_list<Tensor> children) {
-  return tree_lstm_cell(gates, std::span(children.begin(), children.size()));
-}
+CellState tree_lstm_cell(const Tensor& gates, TensorList children);
 ///@}
 
 }  // namespace reel

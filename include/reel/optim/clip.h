@@ -1,7 +1,4 @@
 #pragma once
-#include <initializer_list>
-#include <span>
-
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
@@ -13,23 +10,19 @@ namespace reel::optim {
 /// before, a 0-d float32 tensor (float64 if a gradient is) on the device of the first gradient; it does not synchronize
 /// unless the parameters are on several devices. norm_type is positive or infinity. A norm of NaN makes all gradients
 /// NaN. Sparse gradients stay sparse. A parameter that is given twice counts once.
-Tensor clip_grad_norm(std::span<const Tensor> parameters, double max_norm, double norm_type = 2);
-/// The same for parameters that are named one by one: clip_grad_norm({w, b}, 1).
-inline Tensor clip_grad_norm(std::initializer_list<Tensor> parameters, double max_norm, double norm_type = 2) {
-  return clip_grad_norm(std::span(parameters.begin(), parameters.size()), max_norm, norm_type);
-}
+Tensor clip_grad_norm(TensorList parameters, double max_norm, double norm_type = 2);
 
 /// Clamps every element of the gradients to [-clip_value, clip_value], in place.
-void clip_grad_value(std::span<const Tensor> parameters, double clip_value);
+void clip_grad_value(TensorList parameters, double clip_value);
 
 }  // namespace reel::optim
 namespace reel::nn::utils {
 ///@{
 /// PyTorch's names: optim::clip_grad_norm and optim::clip_grad_value.
-inline Tensor clip_grad_norm_(std::span<const Tensor> parameters, double max_norm, double norm_type = 2) {
+inline Tensor clip_grad_norm_(TensorList parameters, double max_norm, double norm_type = 2) {
   return optim::clip_grad_norm(parameters, max_norm, norm_type);
 }
-inline void clip_grad_value_(std::span<const Tensor> parameters, double clip_value) {
+inline void clip_grad_value_(TensorList parameters, double clip_value) {
   optim::clip_grad_value(parameters, clip_value);
 }
 ///@}

@@ -72,7 +72,7 @@ bool has_all_remainders(const Number& sizes) {
 
 }  // namespace
 
-Dynamic::Dynamic(const std::vector<Tensor>& inputs, const std::vector<DynamicDim>& dims) {
+Dynamic::Dynamic(TensorList inputs, const std::vector<DynamicDim>& dims) {
   for (const Tensor& input : inputs) names_.emplace_back(static_cast<size_t>(input.dim()));
   for (const DynamicDim& d : dims) {
     REEL_CHECK(d.input >= 0 && static_cast<size_t>(d.input) < inputs.size(), "onnx::save: dynamic: input ", d.input,
@@ -154,7 +154,7 @@ std::string Dynamic::find(const Number& sizes) const {
   return "";
 }
 
-std::vector<Tensor> Dynamic::inputs(const std::vector<Tensor>& examples, const std::vector<int64_t>& sizes) const {
+std::vector<Tensor> Dynamic::inputs(TensorList examples, const std::vector<int64_t>& sizes) const {
   NoGrad guard;
   std::vector<Tensor> all;
   for (size_t i = 0; i < examples.size(); ++i) {

@@ -15,7 +15,7 @@ using Number = std::vector<int64_t>;
 /// Dynamic has the dynamic dimensions by name, and the sizes that they have in the runs of the model.
 class Dynamic {
  public:
-  Dynamic(const std::vector<Tensor>& inputs, const std::vector<DynamicDim>& dims);
+  Dynamic(TensorList inputs, const std::vector<DynamicDim>& dims);
 
   const std::vector<std::vector<std::string>>& names() const {
     return names_;
@@ -29,7 +29,7 @@ class Dynamic {
   std::string show(const std::vector<int64_t>& sizes) const;                 ///< "batch = 3, len = 5"
   std::string find(const Number& sizes) const;  ///< The name of the dimension with these sizes in the runs, or "".
   /// Returns the examples in these sizes, with their elements repeated. They are always copies.
-  std::vector<Tensor> inputs(const std::vector<Tensor>& examples, const std::vector<int64_t>& sizes) const;
+  std::vector<Tensor> inputs(TensorList examples, const std::vector<int64_t>& sizes) const;
 
  private:
   struct Dim {

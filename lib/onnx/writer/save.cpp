@@ -70,8 +70,8 @@ void check_registered(nn::Module& model, const internal::Function& run, const st
 
 namespace reel::onnx {
 
-void internal::save(nn::Module* model, const Function& run, const std::vector<Tensor>& inputs,
-                    const std::filesystem::path& file, const SaveOptions& options) {
+void internal::save(nn::Module* model, const Function& run, TensorList inputs, const std::filesystem::path& file,
+                    const SaveOptions& options) {
   using namespace writer;  // NOLINT(google-build-using-namespace)
   for (size_t i = 0; i < inputs.size(); ++i) {
     REEL_CHECK(inputs[i].defined(), "onnx::save: input ", i, " is undefined");

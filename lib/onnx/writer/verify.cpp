@@ -100,8 +100,8 @@ int64_t elements(const Run& run) {
 
 }  // namespace
 
-std::string verify(const ModelFile& file, const Graph& graph, const Dynamic& dynamic,
-                   const std::vector<Tensor>& examples, const Trace& trace) {
+std::string verify(const ModelFile& file, const Graph& graph, const Dynamic& dynamic, TensorList examples,
+                   const Trace& trace) {
   // These sizes are primes, so that they are multiples of nothing. Larger ones are left out of models that would need
   // more than kElements elements for all of their values if these grew with the square of the size.
   constexpr int64_t kSizes[] = {67, 131, 263, 521, 1031}, kElements = int64_t{1} << 25;

@@ -16,7 +16,7 @@ using Trace = std::function<Run(const std::vector<Tensor>& inputs, const std::st
 /// Runs the model and the file that was made of it at sizes that were not traced: 1 to 4, and larger ones, of each
 /// dynamic dimension whose sizes the caller has not given. It is an Error if they differ. Sizes that
 /// the model does not take are left out. Returns the sizes, as text.
-std::string verify(const ModelFile& file, const Graph& graph, const Dynamic& dynamic,
-                   const std::vector<Tensor>& examples, const Trace& trace);
+std::string verify(const ModelFile& file, const Graph& graph, const Dynamic& dynamic, TensorList examples,
+                   const Trace& trace);
 
 }  // namespace reel::onnx::writer

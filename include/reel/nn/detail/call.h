@@ -132,6 +132,8 @@ template <class T>
 struct Look<std::span<T>> {
   static constexpr Kind kind = LookInto<Kind::kList, T>::value;
 };
+template <>
+struct Look<TensorList> : Look<std::span<const Tensor>> {};
 template <class T>
 struct Look<std::optional<T>> {
   static constexpr Kind kind = LookInto<Kind::kOptional, T>::value;
@@ -196,6 +198,7 @@ Held<Arg> hold(const T*, Arg&& arg) {
 }
 template <class T, class Arg>
 requires(kind_of<T> != Kind::kNone) HeldList<T> hold(const std::span<T>*, Arg&& list) { return HeldList<T>(list); }
+inline HeldList<const Tensor> hold(const TensorList*, TensorList list) { return HeldList<const Tensor>(list); }
 
 // ---- the call -------------------------------------------------------------------------------------------------------
 
