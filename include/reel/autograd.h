@@ -32,7 +32,6 @@ class GradMode {
 struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
 };
-using NoGradGuard = NoGrad;  ///< libtorch's name.
 /// Turns recording on inside a NoGrad.
 struct EnableGrad : GradMode {
   EnableGrad() : GradMode(true) {}

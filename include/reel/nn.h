@@ -31,8 +31,6 @@
 #pragma GCC visibility push(default)
 namespace reel::nn {
 
-namespace functional = ::reel;  // libtorch's name: F::relu(x) with namespace F = reel::nn::functional
-
 // Losses and distances have no parameters: they are ops, found here as well.
 using reel::binary_cross_entropy;
 using reel::binary_cross_entropy_with_logits;

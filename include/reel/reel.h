@@ -7,6 +7,7 @@
 #include "reel/data.h"
 #include "reel/error.h"
 #include "reel/io.h"
+#include "reel/libtorch_names.h"
 #include "reel/memory.h"
 #include "reel/models.h"
 #include "reel/nn.h"

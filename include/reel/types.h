@@ -20,11 +20,10 @@ namespace reel {
 /// The type of a tensor's elements.
 enum class DType : uint8_t { kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 ///@{
-/// The DType of that name; kByte, kInt, kLong, kHalf, kFloat and kDouble are PyTorch's names for the same.
+/// The DType of that name.
 inline constexpr DType kBool = DType::kBool, kUInt8 = DType::kUInt8, kInt32 = DType::kInt32, kInt64 = DType::kInt64,
                        kFloat16 = DType::kFloat16, kBFloat16 = DType::kBFloat16, kFloat32 = DType::kFloat32,
-                       kFloat64 = DType::kFloat64, kByte = kUInt8, kInt = kInt32, kLong = kInt64, kHalf = kFloat16,
-                       kFloat = kFloat32, kDouble = kFloat64;
+                       kFloat64 = DType::kFloat64;
 ///@}
 
 /// IEEE half precision. The struct stores 16 bits and converts; ops on tensors of it compute in float32 and round each

@@ -71,7 +71,7 @@ ResNet::ResNet(ResNetOptions given)
     const int64_t out = options.width << i;
     nn::Sequential& stage = layers.emplace_back(*this, "layer" + std::to_string(i + 1));
     for (int64_t block = 0; block < options.layers[i]; ++block, in = out)
-      stage.add(BasicBlock(in, out, i > 0 && block == 0 ? 2 : 1, options.projection, options.channels_last));
+      stage.push_back(BasicBlock(in, out, i > 0 && block == 0 ? 2 : 1, options.projection, options.channels_last));
   }
   register_module("fc", fc);
   reset_parameters();

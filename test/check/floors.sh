@@ -19,7 +19,7 @@ floor_of() {  # sets floor; it is empty for a path that has none yet
     include/reel/@(ops|random|xtensor).h | include/reel/ops/* | lib/ops/*) floor=3 ;;
     include/reel/@(amp|nn|models|optim|data|io|plot|state_dict|tensorboard).h | include/reel/@(amp|nn|optim|data|io)/* | lib/@(nn|models|optim|data|io|tensorboard)/*) floor=4 ;;
     include/reel/@(batching|distributed|image|onnx).h | include/reel/@(distributed|onnx)/* | lib/@(batching|distributed|image|onnx)/*) floor=5 ;;
-    include/reel/@(reel|testing).h | lib/testing.cpp | samples/* | bench/* | test/*) floor=6 ;;
+    include/reel/@(libtorch_names|reel|testing).h | lib/testing.cpp | samples/* | bench/* | test/*) floor=6 ;;
     include/reel/@(ragged|detail/ragged).h) floor=3 ;;
     *) floor= ;;
   esac

@@ -35,6 +35,12 @@ TEST_CASE("ops are found in nn::functional, schedules in optim::lr_scheduler") {
   CHECK(sgd.lr() == 0.1);
 }
 
+TEST_CASE("the dtypes have the names of C++ types, too") {
+  const DType names[] = {kByte, kInt, kLong, kHalf, kFloat, kDouble};
+  const DType expected[] = {kUInt8, kInt32, kInt64, kFloat16, kFloat32, kFloat64};
+  CHECK(std::equal(std::begin(names), std::end(names), std::begin(expected), std::end(expected)));
+}
+
 TEST_CASE("optimizers take a learning rate, options or groups") {
   nn::Linear body(2, 3), head(3, 1);
   CHECK(optim::Adam(body.parameters(), 1e-2).lr() == 1e-2);
@@ -54,6 +60,9 @@ TEST_CASE("gradients of parameters that are named one by one are clipped") {
   sum(w * tensor({3.0, 4.0})).backward();
   CHECK(optim::clip_grad_norm({w}, 1).item<float>() == 5);
   CHECK(w.grad().to_vector<float>()[0] == Approx(0.6).margin(1e-5));
+  CHECK(nn::utils::clip_grad_norm_({w}, 1).item<float>() == Approx(1));
+  nn::utils::clip_grad_value_({w}, 0.5);
+  CHECK(max(w.grad()).item<float>() == 0.5f);
 }
 
 TEST_CASE("a module that may be of another type is asked for its own") {

@@ -83,8 +83,8 @@ TEST_CASE("what a container refuses stays as it was") {
   nn::Sequential sequence;
   nn::ModuleList<nn::Linear> list;
   nn::ModuleDict<nn::Linear> dict;
-  CHECK_THROWS_WITH(sequence.add(std::move(net.a)), Contains("'0' is part of another module already"));
-  CHECK_THROWS_WITH(list.add(std::move(net.a)), Contains("part of another module"));
+  CHECK_THROWS_WITH(sequence.push_back(std::move(net.a)), Contains("'0' is part of another module already"));
+  CHECK_THROWS_WITH(list.push_back(std::move(net.a)), Contains("part of another module"));
   CHECK_THROWS_WITH(dict.add("a", std::move(net.a)), Contains("part of another module"));
   CHECK(net.a.weight.defined());
   CHECK(net.parameters().size() == 2);
@@ -92,14 +92,14 @@ TEST_CASE("what a container refuses stays as it was") {
   CHECK(sequence.size() + list.size() + dict.size() == 0);
 
   dict.emplace("a", 1, 1);
-  sequence.add("a", relu).add("2", relu);
+  sequence.push_back("a", relu).push_back("2", relu);
   // NOLINTBEGIN(bugprone-use-after-move): what is refused is not moved from.
   nn::Linear layer(2, 2);
-  CHECK_THROWS_WITH(sequence.add("a", std::move(layer)), Contains("'a' is used already"));
+  CHECK_THROWS_WITH(sequence.push_back("a", std::move(layer)), Contains("'a' is used already"));
   CHECK_THROWS_WITH(dict.add("a", std::move(layer)), Contains("'a' is used already"));
   CHECK(layer.weight.defined());
   auto owned = std::make_unique<nn::Linear>(2, 2);
-  CHECK_THROWS_WITH(sequence.add("a", std::move(owned)), Contains("'a' is used already"));
+  CHECK_THROWS_WITH(sequence.push_back("a", std::move(owned)), Contains("'a' is used already"));
   CHECK_THROWS_WITH(dict.insert("a", std::move(owned)), Contains("'a' is used already"));
   CHECK(owned);
   nn::Sequential more{nn::Linear(2, 2)};
@@ -141,16 +141,16 @@ TEST_CASE("Sequential takes layers by value and functions") {
   CHECK_THROWS_WITH(net(ones({4, 5})), Contains("in body.0 (Linear)"));
 
   nn::Sequential named;
-  named.add("first", nn::Linear(2, 2)).add("act", relu).add(nn::Identity());
+  named.push_back("first", nn::Linear(2, 2)).push_back("act", relu).push_back(nn::Identity());
   CHECK(named["first"].as_ref<nn::Linear>().in_features == 2);
   CHECK(names(named.named_parameters()) == Names{"first.weight", "first.bias"});
-  CHECK_THROWS_WITH(named.add("act", relu), "Sequential: the name 'act' is used already");
+  CHECK_THROWS_WITH(named.push_back("act", relu), "Sequential: the name 'act' is used already");
   named.extend(nn::Sequential{nn::Linear(2, 1), sigmoid});
   CHECK(named.size() == 5);
   CHECK(names(named.named_parameters()) == Names{"first.weight", "first.bias", "3.weight", "3.bias"});
   const nn::Sequential moved = std::move(named);
   CHECK(moved(ones({1, 2})).shape() == Shape{1, 1});
-  CHECK_THROWS_AS(nn::Sequential().add(std::unique_ptr<nn::Linear>()), Error);
+  CHECK_THROWS_AS(nn::Sequential().push_back(std::unique_ptr<nn::Linear>()), Error);
   CHECK_THROWS_AS(nn::Functional(nullptr), Error);
   CHECK(nn::Identity()(CellState{ones({1}), ones({2})}).c.numel() == 2);
 }

@@ -358,8 +358,8 @@ TEST_CASE("Embedding looks up rows, and padding starts as zeros and gets no grad
 
 TEST_CASE("Sequential applies layers and functions in order") {
   nn::Sequential net;
-  net.add(std::make_unique<nn::Linear>(2, 3)).add(relu).add([](const Tensor& x) { return x * 2; });
-  net.add(std::make_unique<nn::Linear>(3, 1));
+  net.push_back(std::make_unique<nn::Linear>(2, 3)).push_back(relu).push_back([](const Tensor& x) { return x * 2; });
+  net.push_back(std::make_unique<nn::Linear>(3, 1));
   CHECK(names(net.named_parameters()) == Names{"0.weight", "0.bias", "3.weight", "3.bias"});
   for (const Tensor& parameter : net.parameters()) set(parameter, ones({1}));
   check_close(net(tensor({{1., 2.}, {-3., 1.}})), {25, 1});

@@ -333,7 +333,7 @@ TEST_CASE_METHOD(Examples, "members cost a tensor no room, and are those of PyTo
   CHECK(x.ndimension() == 2);
   CHECK(x.data_ptr<float>() == x.data<float>());
   const Tensor like = zeros({2}, bits.options());
-  CHECK(like.dtype() == kLong);
+  CHECK(like.dtype() == kInt64);
   CHECK(like.device() == bits.device());
   const auto [values, indices] = x.max(1);
   CHECK(values.to_vector<float>() == std::vector<float>{2.5, 3.5});

@@ -47,16 +47,11 @@ class ModuleList : public Module {
   L& emplace(Args&&... args) {
     return push_back(std::make_unique<L>(std::forward<Args>(args)...));
   }
-  /// Appends a module that is moved in: add(nn::Linear(8, 8, {.bias = false})).
-  template <std::derived_from<T> L>
-  L& add(L&& layer) requires(!std::is_reference_v<L>) {
-    check_part(std::to_string(items_.size()), layer);
-    return push_back(std::make_unique<L>(std::move(layer)));
-  }
-  /// The same as add().
+  /// Appends a module that is moved in: push_back(nn::Linear(8, 8, {.bias = false})).
   template <std::derived_from<T> L>
   L& push_back(L&& layer) requires(!std::is_reference_v<L>) {
-    return add(std::move(layer));
+    check_part(std::to_string(items_.size()), layer);
+    return push_back(std::make_unique<L>(std::move(layer)));
   }
   /// Appends a module that is owned already.
   template <std::derived_from<T> L>

@@ -34,8 +34,6 @@ struct internal::Look<RNNResult<Ragged>> {
   static constexpr Kind kind = Kind::kStruct;
 };
 
-using LSTMState = CellState;  ///< What an LSTM and its cell carry from step to step.
-
 // ---- sequences ------------------------------------------------------------------------------------------------------
 
 /// What LSTM, GRU and RNN have in common. Parameters are weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0 (LSTM with
@@ -275,17 +273,6 @@ struct RNNCell : RecurrentCell<RNNCell> {
 
   const RNNOptions::Nonlinearity nonlinearity;
 };
-
-/// PyTorch's place for these.
-namespace utils::rnn {
-using reel::pack_padded_sequence;
-using reel::pack_sequence;
-using reel::PackedSequence;
-using reel::pad_packed_sequence;
-using reel::pad_sequence;
-using reel::unpack_sequence;
-using reel::unpad_sequence;
-}  // namespace utils::rnn
 
 }  // namespace reel::nn
 #pragma GCC visibility pop

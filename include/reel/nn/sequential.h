@@ -54,12 +54,12 @@ inline constexpr bool kHasParent<Parent&, Name, Items...> = true;
 ///
 ///   nn::Sequential mlp{nn::Linear(784, 256), relu, nn::Linear(256, 10)};
 ///
-/// They are named by their positions, functions included, so that paths ("0.weight", "2.weight") are PyTorch's; add()
-/// takes other names. A layer that cannot be moved is given as a std::unique_ptr.
+/// They are named by their positions, functions included, so that paths ("0.weight", "2.weight") are PyTorch's;
+/// push_back() takes other names. A layer that cannot be moved is given as a std::unique_ptr.
 struct Sequential : Layer<Sequential> {
   template <SequentialItem... Items>
   explicit Sequential(Items&&... items) {
-    (add(std::forward<Items>(items)), ...);
+    (push_back(std::forward<Items>(items)), ...);
   }
   template <SequentialItem... Items>
   Sequential(Module& parent, std::string name, Items&&... items) : Sequential(std::forward<Items>(items)...) {
@@ -77,22 +77,22 @@ struct Sequential : Layer<Sequential> {
   }
   /// An explained compile error.
   template <class Item>
-  requires(!SequentialItem<Item>) Sequential& add(Item&&) { return internal::explain_step<Item>(), *this; }
+  requires(!SequentialItem<Item>) Sequential& push_back(Item&&) { return internal::explain_step<Item>(), *this; }
 
   /// Appends a step, under the name of its position or a given one.
   template <SequentialItem Item>
-  Sequential& add(Item&& item) {
-    return add(std::to_string(size()), std::forward<Item>(item));
+  Sequential& push_back(Item&& item) {
+    return push_back(std::to_string(size()), std::forward<Item>(item));
   }
   /// The same under a given name.
   template <TensorLayer L>
-  requires(!std::is_reference_v<L>) Sequential& add(std::string name, L&& layer) {
+  requires(!std::is_reference_v<L>) Sequential& push_back(std::string name, L&& layer) {
     check_step(name, &layer);
-    return add(std::move(name), std::make_unique<L>(std::move(layer)));
+    return push_back(std::move(name), std::make_unique<L>(std::move(layer)));
   }
   /// A layer that is owned already.
   template <TensorLayer L>
-  Sequential& add(std::string name, std::unique_ptr<L>&& layer) {
+  Sequential& push_back(std::string name, std::unique_ptr<L>&& layer) {
     REEL_CHECK(layer, "Sequential: layer '", name, "' is null");
     check_step(name, layer.get());
     std::function<Tensor(const Tensor&)> run = [raw = layer.get()](const Tensor& x) -> Tensor { return (*raw)(x); };
@@ -100,22 +100,11 @@ struct Sequential : Layer<Sequential> {
     return *this;
   }
   /// A function.
-  Sequential& add(std::string name, std::function<Tensor(const Tensor&)> f) {
+  Sequential& push_back(std::string name, std::function<Tensor(const Tensor&)> f) {
     REEL_CHECK(f, "Sequential: function '", name, "' is empty");
     append(std::move(name), std::move(f), nullptr);
     return *this;
   }
-  ///@{
-  /// The same as add(), under its name in libtorch.
-  template <SequentialItem Item>
-  Sequential& push_back(Item&& item) {
-    return add(std::forward<Item>(item));
-  }
-  template <class Item>
-  Sequential& push_back(std::string name, Item&& item) {
-    return add(std::move(name), std::forward<Item>(item));
-  }
-  ///@}
   /// Takes over the steps of another, which are named by their new positions.
   Sequential& extend(Sequential&& other);
 

@@ -16,15 +16,4 @@ Tensor clip_grad_norm(TensorList parameters, double max_norm, double norm_type =
 void clip_grad_value(TensorList parameters, double clip_value);
 
 }  // namespace reel::optim
-namespace reel::nn::utils {
-///@{
-/// PyTorch's names: optim::clip_grad_norm and optim::clip_grad_value.
-inline Tensor clip_grad_norm_(TensorList parameters, double max_norm, double norm_type = 2) {
-  return optim::clip_grad_norm(parameters, max_norm, norm_type);
-}
-inline void clip_grad_value_(TensorList parameters, double clip_value) {
-  optim::clip_grad_value(parameters, clip_value);
-}
-///@}
-}  // namespace reel::nn::utils
 #pragma GCC visibility pop

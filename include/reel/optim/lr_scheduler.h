@@ -13,8 +13,6 @@
 /// the current rate, so several can be combined on one optimizer (ChainedScheduler).
 namespace reel::optim {
 
-namespace lr_scheduler = ::reel::optim;  // where PyTorch has them: optim::lr_scheduler::StepLR
-
 /// The base of the schedules.
 class LRScheduler {
  public:
