@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
@@ -168,13 +169,12 @@ class Shape {
 
  private:
   void assign(const int64_t* sizes, size_t count);
-  // Element by element, and the empty asm keeps the compiler from making a memcpy of it: calls cost more than copying
-  // two sizes, and wide loads of what was just stored in smaller pieces stall.
+  // The fence keeps the loop from becoming a memcpy or wide loads, which are slower for a few sizes just stored.
   void copy(const Shape& other) {
     rank_ = other.rank_;
     for (int i = 0; i < rank_; ++i) {
       dims_[i] = other.dims_[i];
-      asm("" ::: "memory");
+      std::atomic_signal_fence(std::memory_order_acq_rel);
     }
   }
   uint8_t rank_ = 0;  // beside the first sizes, in one cache line
