@@ -18,7 +18,7 @@ struct Channel::Impl {
   mutable std::mutex mutex;
   Ticket last = 0;
   struct Launched {
-    std::shared_ptr<Work::State> state;
+    std::shared_ptr<WorkState> state;
     Op* op;  // the same, unless it is on a GPU
   };
   std::map<Ticket, Launched> ops;  // not waited for yet
@@ -68,7 +68,7 @@ struct Channel::Impl {
 };
 
 Channel::Channel(ProcessGroup& group) : impl_(std::make_unique<Impl>()) {
-  impl_->core = group.impl().core;
+  impl_->core = ProcessGroupImpl::of(group).core;
   impl_->number = impl_->core->next_channel();
 }
 
@@ -156,7 +156,7 @@ int64_t Channel::wait(Ticket ticket) {
 }
 
 bool Channel::done(Ticket ticket) const {
-  std::shared_ptr<Work::State> state;
+  std::shared_ptr<WorkState> state;
   {
     const std::lock_guard lock(impl_->mutex);
     const auto found = impl_->ops.find(ticket);

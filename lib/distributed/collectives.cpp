@@ -6,7 +6,7 @@
 namespace reel::distributed {
 namespace {
 
-ProcessGroup::Impl& group() { return default_group().impl(); }
+ProcessGroupImpl& group() { return ProcessGroupImpl::of(default_group()); }
 
 Tensor like(const Tensor& in, const Shape& shape) { return empty(shape, {.dtype = in.dtype(), .device = in.device()}); }
 
@@ -17,7 +17,7 @@ void broadcast(const Tensor& tensor, int root) { group().broadcast(tensor, root,
 
 Tensor all_gather(const Tensor& in) {
   REEL_CHECK(in.defined(), "all_gather: undefined tensor");
-  ProcessGroup::Impl& g = group();
+  ProcessGroupImpl& g = group();
   Shape shape = in.shape();
   shape.insert(0, g.core->size());
   Tensor out = like(in, shape);
@@ -27,7 +27,7 @@ Tensor all_gather(const Tensor& in) {
 
 std::vector<Tensor> all_gather_v(const Tensor& in) {
   REEL_CHECK(in.defined() && in.dim() > 0, "all_gather_v: expected a tensor of at least one dimension");
-  ProcessGroup::Impl& g = group();
+  ProcessGroupImpl& g = group();
   // First how many each rank has.
   const Tensor counts = all_gather(tensor(std::vector<int64_t>{in.size(0)}, {.device = kCPU}));
   std::vector<Tensor> outs;
@@ -42,7 +42,7 @@ std::vector<Tensor> all_gather_v(const Tensor& in) {
 
 Tensor reduce_scatter(const Tensor& in, ReduceOp op) {
   REEL_CHECK(in.defined() && in.dim() > 0, "reduce_scatter: expected a tensor of at least one dimension");
-  ProcessGroup::Impl& g = group();
+  ProcessGroupImpl& g = group();
   Shape shape = in.shape();
   shape.erase(0);
   Tensor out = like(in, shape);
@@ -54,7 +54,7 @@ void all_to_all(TensorList outs, TensorList ins) { group().all_to_all(outs, ins,
 
 std::vector<Tensor> gather(const Tensor& in, int root) {
   REEL_CHECK(in.defined(), "gather: undefined tensor");
-  ProcessGroup::Impl& g = group();
+  ProcessGroupImpl& g = group();
   std::vector<Tensor> outs;
   if (g.core->rank() == root)
     for (int i = 0; i < g.core->size(); ++i) outs.push_back(like(in, in.shape()));

@@ -147,7 +147,7 @@ Work start(const std::shared_ptr<Core>& core, const char* name, const Call& call
     core->run_now(op);
   else
     core->launch(op);
-  return Work(op);
+  return WorkState::work(op);
 }
 
 /// The same by NCCL. Calls are compared at once, so it returns when all ranks have made it.
@@ -170,7 +170,7 @@ Work queue(const std::shared_ptr<Core>& core, const char* name, Device device, c
   core->launch(op, body);
   const auto stream = core->stream_of(device);
   for (const Tensor& tensor : tensors) record_stream(tensor, *stream);
-  return Work(op);
+  return WorkState::work(op);
 }
 
 /// outs[r] = ins[this rank] of rank r, where they are defined.
@@ -242,7 +242,7 @@ bool Work::done() const { return !state_ || state_->done(); }
 
 // ---- ProcessGroup ---------------------------------------------------------------------------------------------------
 
-ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ProcessGroup::ProcessGroup(std::unique_ptr<ProcessGroupImpl> impl) : impl_(std::move(impl)) {}
 ProcessGroup::~ProcessGroup() { impl_->core->close(); }
 
 int ProcessGroup::rank() const { return impl_->core->rank(); }
@@ -252,7 +252,7 @@ Backend ProcessGroup::backend() const { return impl_->core->backend(); }
 Milliseconds ProcessGroup::timeout() const { return impl_->core->timeout(); }
 void ProcessGroup::abort(std::string_view why) noexcept { impl_->core->abort(why); }
 
-Work ProcessGroup::Impl::all_reduce(const Tensor& tensor, ReduceOp op, Run run) {
+Work ProcessGroupImpl::all_reduce(const Tensor& tensor, ReduceOp op, Run run) {
   check_written("all_reduce", tensor);
   check_reduce("all_reduce", tensor.dtype(), op);
   if (core->size() == 1) return core->check(), Work();
@@ -280,7 +280,7 @@ Work ProcessGroup::Impl::all_reduce(const Tensor& tensor, ReduceOp op, Run run) 
       [written] { written.finish(); }, run, stage.wait_for());
 }
 
-Work ProcessGroup::Impl::broadcast(const Tensor& tensor, int root, Run run) {
+Work ProcessGroupImpl::broadcast(const Tensor& tensor, int root, Run run) {
   check_rank("broadcast", *core, root);
   core->rank() == root ? check_tensor("broadcast", tensor) : check_written("broadcast", tensor);
   if (core->size() == 1) return core->check(), Work();
@@ -317,7 +317,7 @@ Work ProcessGroup::Impl::broadcast(const Tensor& tensor, int root, Run run) {
       std::move(after), run, stage.wait_for());
 }
 
-Work ProcessGroup::Impl::all_gather(const Tensor& out, const Tensor& in, Run run) {
+Work ProcessGroupImpl::all_gather(const Tensor& out, const Tensor& in, Run run) {
   check_written("all_gather", out);
   check_tensor("all_gather", in);
   check_stacked("all_gather", out, in, *core);
@@ -355,7 +355,7 @@ Work ProcessGroup::Impl::all_gather(const Tensor& out, const Tensor& in, Run run
       [written, dense] { written.finish(); }, run, stage.wait_for());
 }
 
-Work ProcessGroup::Impl::all_gather_v(std::span<const Tensor> outs, const Tensor& in, Run run) {
+Work ProcessGroupImpl::all_gather_v(std::span<const Tensor> outs, const Tensor& in, Run run) {
   check_count("all_gather_v", "results", outs.size(), *core);
   for (const Tensor& out : outs) check_written("all_gather_v", out);
   check_tensor("all_gather_v", in);
@@ -389,7 +389,7 @@ Work ProcessGroup::Impl::all_gather_v(std::span<const Tensor> outs, const Tensor
       [finish = std::move(finish), dense] { finish(); }, run, stage.wait_for());
 }
 
-Work ProcessGroup::Impl::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Run run) {
+Work ProcessGroupImpl::reduce_scatter(const Tensor& out, const Tensor& in, ReduceOp op, Run run) {
   check_written("reduce_scatter", out);
   check_tensor("reduce_scatter", in);
   check_stacked("reduce_scatter", in, out, *core);
@@ -429,7 +429,7 @@ Work ProcessGroup::Impl::reduce_scatter(const Tensor& out, const Tensor& in, Red
       [written, dense, parts] { written.finish(); }, run, stage.wait_for());
 }
 
-Work ProcessGroup::Impl::all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins, Run run) {
+Work ProcessGroupImpl::all_to_all(std::span<const Tensor> outs, std::span<const Tensor> ins, Run run) {
   check_count("all_to_all", "results", outs.size(), *core);
   check_count("all_to_all", "tensors", ins.size(), *core);
   for (const Tensor& out : outs) check_written("all_to_all", out);
@@ -460,7 +460,7 @@ Work ProcessGroup::Impl::all_to_all(std::span<const Tensor> outs, std::span<cons
       [finish = std::move(finish), from] { finish(); }, run, stage.wait_for());
 }
 
-Work ProcessGroup::Impl::gather(std::span<const Tensor> outs, const Tensor& in, int root, Run run) {
+Work ProcessGroupImpl::gather(std::span<const Tensor> outs, const Tensor& in, int root, Run run) {
   check_rank("gather", *core, root);
   check_tensor("gather", in);
   const bool is_root = core->rank() == root;
@@ -491,7 +491,7 @@ Work ProcessGroup::Impl::gather(std::span<const Tensor> outs, const Tensor& in, 
       [finish = std::move(finish), dense] { finish(); }, run, stage.wait_for());
 }
 
-Work ProcessGroup::Impl::scatter(const Tensor& out, std::span<const Tensor> ins, int root, Run run) {
+Work ProcessGroupImpl::scatter(const Tensor& out, std::span<const Tensor> ins, int root, Run run) {
   check_rank("scatter", *core, root);
   check_written("scatter", out);
   const bool is_root = core->rank() == root;
@@ -595,11 +595,11 @@ Work ProcessGroup::send(const Tensor& tensor, int to, int tag) {
       true, [&] { return core->engine()->send(to, tag, address(dense), bytes_of(dense), dense.dtype()); });
   op->on_finish([dense] {});
   core->launch_message(op);
-  return Work(op);
+  return WorkState::work(op);
 }
 
 Work ProcessGroup::recv(const Tensor& tensor, int from, int tag) {
-  return Work(receive(impl_->core, tensor, std::span(&from, 1), tag));
+  return WorkState::work(receive(impl_->core, tensor, std::span(&from, 1), tag));
 }
 
 Received ProcessGroup::recv_any(const Tensor& tensor, std::span<const int> from, int tag) {

@@ -47,21 +47,20 @@ struct Membership {
   void bury() noexcept;
 };
 
-/// Whether the ranks of its job are threads.
-bool is_of_threads(const Member& member);
-
 class Core;
 
 /// An op under way. Threads of the group use its body, nothing else of it: tensors that it holds are released by those
 /// that launch and wait.
-struct Work::State {
-  virtual ~State() = default;
+struct WorkState {
+  virtual ~WorkState() = default;
   virtual void wait() = 0;
   virtual bool done() = 0;
+  /// Returns the handle that users have.
+  static Work work(std::shared_ptr<WorkState> state) { return Work(std::move(state)); }
 };
 
 /// On the CPU.
-class Op : public Work::State {
+class Op : public WorkState {
  public:
   Op(std::shared_ptr<Core> core, std::string what, uint64_t sequence, std::function<void()> body);
   /// Of a message that goes on by itself.
@@ -93,7 +92,7 @@ class Op : public Work::State {
 };
 
 /// On a GPU, by NCCL.
-class GpuOp : public Work::State {
+class GpuOp : public WorkState {
  public:
   GpuOp(std::shared_ptr<Core> core, Device device, std::string what, uint64_t sequence);
   ~GpuOp() override;  // waits, if nobody has
@@ -239,8 +238,13 @@ class Core : public std::enable_shared_from_this<Core> {
 /// Whether a worker may run an op, or the calling thread does so at once.
 enum class Run { kAsync, kNow };
 
-struct ProcessGroup::Impl {
+struct ProcessGroupImpl {
   std::shared_ptr<Core> core;
+  static ProcessGroupImpl& of(ProcessGroup& group) { return *group.impl_; }
+  static std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<Core> core) {
+    return std::unique_ptr<ProcessGroup>(
+        new ProcessGroup(std::make_unique<ProcessGroupImpl>(ProcessGroupImpl{std::move(core)})));
+  }
 
   Work all_reduce(const Tensor& tensor, ReduceOp op, Run run);
   Work broadcast(const Tensor& tensor, int root, Run run);

@@ -14,6 +14,7 @@
 
 #include "lib/core/profile.h"
 #include "lib/distributed/group.h"
+#include "lib/distributed/thread_members.h"
 #include "reel/distributed/launch.h"
 
 // The default group: that of the process, or of a thread in a job of threads.
@@ -78,7 +79,7 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Membership>& memb
     core->close();
     throw;
   }
-  return std::make_unique<ProcessGroup>(std::make_unique<ProcessGroup::Impl>(ProcessGroup::Impl{std::move(core)}));
+  return ProcessGroupImpl::make_group(std::move(core));
 }
 
 /// A rank of a job.
@@ -130,7 +131,7 @@ class Process {
   /// Waits for all ranks, unless some of them wait for this one, and leaves.
   void close() noexcept {
     if (!group_) return;
-    const auto core = group_->impl().core;
+    const auto core = ProcessGroupImpl::of(*group_).core;
     group_.reset();
     Member* const member = membership_->member.get();
     if (!member) return;
@@ -273,7 +274,6 @@ Process& initialized() {
 
 void init_process_group(const ProcessGroupOptions& given) {
   ProcessGroupOptions options = with_environment(given);
-  REEL_CHECK(options.backend != Backend::kThreads, "init_process_group: ranks that are threads need their member");
   check_nccl(options);
   REEL_CHECK(!of_thread, "init_process_group: this thread has a default group already");
   Global& g = global();
@@ -295,7 +295,7 @@ void init_process_group(std::shared_ptr<Member> member, const ProcessGroupOption
   REEL_CHECK(member, "init_process_group: no member");
   ProcessGroupOptions options = with_environment(given);
   const bool threads = is_of_threads(*member);
-  if (threads && options.backend == Backend::kAuto) options.backend = Backend::kThreads;
+  if (threads && options.backend == Backend::kAuto) options.backend = kThreadBackend;
   REEL_CHECK(!of_thread, "init_process_group: this thread has a default group already");
   check_nccl(options);
   const int ranks = member->world_size();

@@ -7,8 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "lib/distributed/group.h"
-#include "reel/distributed/store.h"
+#include "lib/distributed/thread_members.h"
 
 namespace reel::distributed {
 namespace {

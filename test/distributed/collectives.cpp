@@ -147,7 +147,7 @@ void check_others(int rank, int64_t n, DType dtype, Layout layout) {
 void check_collectives(int rank) {
   // With more processes than cores an op takes milliseconds.
   const int world = distributed::world_size();
-  const bool all = default_group().backend() == Backend::kThreads || world == 2;
+  const bool all = default_group().backend() == kThreadBackend || world == 2;
   for (const DType dtype : kTypes)
     for (const int64_t n : {0, 1, 7}) {
       for (const Layout layout : {Layout::kDense, Layout::kTransposed, Layout::kSliced}) {

@@ -150,7 +150,7 @@ const ProcessGroupOptions kQuick = {.backend = Backend::kGloo, .timeout = 1000ms
 }  // namespace
 TEST_CASE("a thread that does not come in time", "[threads]") {
   ProcessGroupOptions options = kQuick;
-  options.backend = Backend::kThreads;
+  options.backend = kThreadBackend;
   ranks::threads(2, check_late, options);
 }
 TEST_CASE("a rank that is late", "[.rank]") { ranks::run_rank(check_late, kQuick); }
@@ -378,7 +378,7 @@ TEST_CASE("ranks that name different backends", "[threads]") {
   for (size_t rank = 0; rank < 2; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        init_process_group(members[rank], {.backend = rank ? Backend::kGloo : Backend::kThreads, .rendezvous = 5s});
+        init_process_group(members[rank], {.backend = rank ? Backend::kGloo : kThreadBackend, .rendezvous = 5s});
         barrier();
       } catch (const std::exception& error) {
         thrown[rank] = error.what();

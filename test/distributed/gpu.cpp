@@ -128,7 +128,7 @@ void check_moves(int rank, int world) {
   barrier();
 }
 
-const auto kBackends = {Backend::kThreads, Backend::kNccl};
+const auto kBackends = {kThreadBackend, Backend::kNccl};
 
 }  // namespace
 
@@ -338,7 +338,7 @@ namespace {
 template <class Model, class Optimizer>
 void check_like_alone(Backend backend, const DistributedDataParallelOptions& options = {}) {
   const Tensors reference = on_gpus(
-      1, [](int) { return alone<Model, Optimizer>(2, 8); }, with(Backend::kThreads))[0];
+      1, [](int) { return alone<Model, Optimizer>(2, 8); }, with(kThreadBackend))[0];
   const auto weights = on_gpus(
       2, [&](int rank) { return on_rank<Model, Optimizer>(rank, 2, options, 8); }, with(backend));
   for (const Tensors& own : weights)

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "reel/distributed/group.h"
+#include "lib/distributed/thread_members.h"
 #include "reel/error.h"
 
 namespace ranks {

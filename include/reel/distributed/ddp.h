@@ -115,9 +115,8 @@ class DistributedDataParallel {
   /// L-BFGS, or on a rank that has no example in this step.
   void reduce();
 
-  struct Impl;  ///< The library's own.
-
  private:
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

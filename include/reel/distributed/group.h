@@ -29,8 +29,10 @@ enum class Backend {
   /// NCCL for tensors on GPUs, for those on the CPU and for messages what kGloo does. libnccl.so.2, or the file that
   /// REEL_NCCL names, is opened at run time. A rank has one GPU, that of its first such collective, for itself.
   kNccl,
-  kThreads,  ///< Ranks are threads of one process: for tests and debugging.
 };
+
+struct ProcessGroupImpl;
+struct WorkState;
 
 /// A collective or message under way. Copies share it.
 class Work {
@@ -42,11 +44,10 @@ class Work {
   /// Whether wait() would return or throw at once.
   bool done() const;
 
-  struct State;  ///< The library's own.
-  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
-
  private:
-  std::shared_ptr<State> state_;
+  friend struct WorkState;
+  explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
+  std::shared_ptr<WorkState> state_;
 };
 
 /// What recv() got.
@@ -106,12 +107,10 @@ class ProcessGroup {
   /// Ends the group, and the job, on all ranks, with an Error of kAborted that says why.
   void abort(std::string_view why) noexcept;
 
-  struct Impl;  ///< The library's own.
-  explicit ProcessGroup(std::unique_ptr<Impl> impl);
-  Impl& impl() { return *impl_; }  ///< The library's own.
-
  private:
-  std::unique_ptr<Impl> impl_;
+  friend struct ProcessGroupImpl;
+  explicit ProcessGroup(std::unique_ptr<ProcessGroupImpl> impl);
+  std::unique_ptr<ProcessGroupImpl> impl_;
 };
 
 /// Of init_process_group(). Variables of the environment win: who starts a job knows its network.
@@ -126,12 +125,10 @@ struct ProcessGroupOptions {
 /// Joins the job that the environment describes (see Launch) and makes the default group. A world of 1 opens no socket.
 /// Calling it twice is an Error. DistributedDataParallel and default_group() call it where nobody has.
 void init_process_group(const ProcessGroupOptions& options = {});
-/// A rank of a job of threads: each calls it with its member of thread_members(), and has a default group of its own.
-void init_process_group(std::shared_ptr<Member> member, const ProcessGroupOptions& options = {});
 /// Waits for all ranks, and leaves the job. A rank that waits in a collective for this one gets an Error which says
-/// that it left. At the end of the program, or of a thread of a job of threads, it happens by itself.
+/// that it left. At the end of the program it happens by itself.
 void destroy_process_group();
-bool is_initialized();  ///< Whether this process, or thread of a job of threads, has a default group.
+bool is_initialized();  ///< Whether this process has a default group.
 int rank();             ///< Of this process in the job; 0 where no variable says otherwise. Does not initialize.
 int world_size();       ///< Of the job; 1 where no variable says otherwise. Does not initialize.
 int local_rank();       ///< On this machine. Does not initialize.

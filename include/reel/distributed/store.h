@@ -67,9 +67,6 @@ class Member : public Store {
   virtual void leave() noexcept = 0;
 };
 
-/// Members of a job whose ranks are threads of this process, by rank.
-std::vector<std::shared_ptr<Member>> thread_members(int world_size);
-
 /// What server and clients of a job agree on.
 struct StoreOptions {
   std::string host = "127.0.0.1";  ///< Of the server: a name or an address.
