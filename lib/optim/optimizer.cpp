@@ -162,6 +162,9 @@ void Optimizer::make_step() {
   batch.flush();
 }
 
+// A const optimizer only reads by these pointers.
+OptionFields Optimizer::fields(int group) const { return const_cast<Optimizer*>(this)->fields(group); }
+
 OptionField Optimizer::field(int group, std::string_view name) const {
   for (const OptionField& field : fields(checked(group)))
     if (field.name == name) return field;

@@ -108,7 +108,8 @@ class Optimizer {
 
  private:
   virtual std::vector<StateName> state_names() const { return {}; }
-  virtual OptionFields fields(int group) const = 0;
+  virtual OptionFields fields(int group) = 0;
+  OptionFields fields(int group) const;
   virtual void check_options(int group) const = 0;
   virtual void update_dense(int group, Tensor& parameter, const Tensor& grad, State& state) = 0;
   virtual bool update_sparse(int group, Tensor& parameter, const SparseGrad& grad, State& state) = 0;
@@ -207,7 +208,7 @@ class OptimizerWith : public Optimizer {
     for (const OptionField& field : options.fields()) field.check();
     if constexpr (requires { options.check(); }) options.check();
   }
-  OptionFields fields(int group) const final { return const_cast<Options&>(options_[group]).fields(); }
+  OptionFields fields(int group) final { return options_[group].fields(); }
   void check_options(int group) const final { check(options_[group]); }
   void update_dense(int group, Tensor& parameter, const Tensor& grad, State& state) final {
     update(options_[group], parameter, grad, state);
