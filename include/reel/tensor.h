@@ -123,6 +123,11 @@ class Tensor : public TensorMethods {
   T* data() const {
     return static_cast<T*>(data(dtype_of<T>()));
   }
+  /// Returns data(), under PyTorch's other name.
+  template <class T>
+  T* data_ptr() const {
+    return data<T>();
+  }
   /// The value of a one-element tensor, converted to T as by Scalar::to: an Error where an integer T cannot hold it.
   /// Throws for any other number of elements; synchronizes with a GPU, as all reading of values does.
   template <class T>
@@ -144,6 +149,10 @@ class Tensor : public TensorMethods {
   Tensor to(DType dtype) const;
   Tensor to(Device device, CopyOptions options = {}) const;
   ///@}
+  Tensor cpu() const { return to(kCPU); }    ///< to(kCPU)
+  Tensor cuda() const { return to(kCUDA); }  ///< to(kCUDA)
+  /// Returns the tensor in the dtype and on the device of `other`.
+  Tensor type_as(const Tensor& other) const { return to(other.device()).to(other.dtype()); }
   Tensor contiguous() const;  ///< Row-major: a copy unless is_contiguous().
   /// Returns the tensor in pinned (page-locked) host memory: a copy unless is_pinned(). A GPU copies from and to it
   /// faster and, with CopyOptions::non_blocking, while the program goes on.
@@ -158,10 +167,12 @@ class Tensor : public TensorMethods {
   // Views: same storage, other shape or strides. Differentiable. Where nothing would change, transpose, t, squeeze(dim)
   // and index give this tensor itself, also under no_grad.
   ///@{
-  /// The same elements in row-major order under another shape, in which one size may be -1. Where that would need a
-  /// copy view() throws and reshape() copies.
+  /// The same elements in row-major order under another shape, in which one size may be -1, or under that of another
+  /// tensor. Where that would need a copy view() throws and reshape() copies.
   Tensor view(const Shape& shape) const;
   Tensor reshape(const Shape& shape) const;
+  Tensor view_as(const Tensor& other) const { return view(other.shape()); }
+  Tensor reshape_as(const Tensor& other) const { return reshape(other.shape()); }
   ///@}
   Tensor transpose(int64_t dim0, int64_t dim1) const;  ///< With the two dimensions exchanged.
   Tensor permute(const Shape& dims) const;             ///< Dimension i of the result is dimension dims[i].
@@ -170,6 +181,7 @@ class Tensor : public TensorMethods {
   Tensor squeeze(int64_t dim) const;        ///< Without dimension dim if its size is 1.
   Tensor unsqueeze(int64_t dim) const;      ///< With a new dimension of size 1 at dim.
   Tensor expand(const Shape& shape) const;  ///< Repeats size-1 and new leading dimensions by stride 0; -1 keeps a size.
+  Tensor expand_as(const Tensor& other) const { return expand(other.shape()); }  ///< expand(other.shape())
   Tensor narrow(int64_t dim, int64_t start, int64_t length) const;  ///< Positions start … start + length - 1 of dim.
   /// Positions start, start + step, … before stop of dim, as Python slices.
   Tensor slice(int64_t dim, std::optional<int64_t> start = {}, std::optional<int64_t> stop = {},
@@ -422,11 +434,6 @@ Tensor tensor(std::initializer_list<std::initializer_list<std::initializer_list<
   return tensor(flat.values.get(), flat.shape, options);
 }
 ///@}
-
-template <class T>
-T* TensorMethods::data_ptr() const {
-  return static_cast<const Tensor*>(this)->data<T>();
-}
 
 namespace detail {
 /// Returns x contiguous, of that dtype and on the host. It is an Error if an integer dtype cannot hold a value.

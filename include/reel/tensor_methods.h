@@ -28,7 +28,7 @@ struct CopyOptions {
 /// reel/ops/*.h and reel/random.h that PyTorch has as members, and their in-place twins, x.add_(y).
 ///
 /// A member has the parameters and defaults of its function without the first tensor, and means the same: what it
-/// computes, its shapes, dtypes and errors are documented there. test/check/methods.sh compares the lists.
+/// computes, its shapes, dtypes and errors are documented there. test/ops/methods.cpp compares the two.
 class TensorMethods {
  public:
   // ---- Elementwise arithmetic and functions (ops/pointwise.h, ops/activation.h)
@@ -256,16 +256,6 @@ class TensorMethods {
   Tensor quantile(const Tensor& q, std::optional<int64_t> dim = {}, bool keepdim = false) const;
   Tensor histc(int64_t bins = 100, double min = 0, double max = 0) const;
   ///@}
-
-  // ---- Shorthands of members of Tensor
-  template <class T>
-  T* data_ptr() const;                           ///< `data<T>()`
-  Tensor cpu() const;                            ///< to(kCPU)
-  Tensor cuda() const;                           ///< to(kCUDA)
-  Tensor view_as(const Tensor& other) const;     ///< view(other.shape())
-  Tensor reshape_as(const Tensor& other) const;  ///< reshape(other.shape())
-  Tensor expand_as(const Tensor& other) const;   ///< expand(other.shape())
-  Tensor type_as(const Tensor& other) const;     ///< to(other.dtype()) and to(other.device())
 
   // ---- Random outcomes (random.h)
   ///@{

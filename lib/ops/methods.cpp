@@ -1,8 +1,9 @@
+// This file defines the members of Tensor that are functions, too: each only calls its function. They are out of line
+// so that a program can call them which includes only reel/tensor.h. The in-place ones, which do more, are in
+// inplace.cpp, index.cpp, index_list.cpp and random.cpp.
 #include "lib/ops/internal.h"
 #include "reel/random.h"
 
-// The members of Tensor that are functions, too: each only calls its function. The in-place ones, which do more, are in
-// inplace.cpp, index.cpp, index_list.cpp and random.cpp.
 namespace reel {
 
 // ---- elementwise arithmetic and functions ---------------------------------------------------------------------------
@@ -304,15 +305,6 @@ Tensor TensorMethods::quantile(const Tensor& q, std::optional<int64_t> dim, bool
 Tensor TensorMethods::histc(int64_t bins, double min, double max) const {
   return reel::histc(self(this), bins, min, max);
 }
-
-// ---- shorthands of members of Tensor --------------------------------------------------------------------------------
-
-Tensor TensorMethods::cpu() const { return self(this).to(kCPU); }
-Tensor TensorMethods::cuda() const { return self(this).to(kCUDA); }
-Tensor TensorMethods::view_as(const Tensor& other) const { return self(this).view(other.shape()); }
-Tensor TensorMethods::reshape_as(const Tensor& other) const { return self(this).reshape(other.shape()); }
-Tensor TensorMethods::expand_as(const Tensor& other) const { return self(this).expand(other.shape()); }
-Tensor TensorMethods::type_as(const Tensor& other) const { return self(this).to(other.device()).to(other.dtype()); }
 
 // ---- random outcomes ------------------------------------------------------------------------------------------------
 

@@ -112,6 +112,17 @@ declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' 
 untested=$(comm -23 <(echo "$declared") <(echo "$rows"))
 [[ ! $untested ]] || complain "test/ops/*.cpp has no row for: ${untested//$'\n'/ } (CONTRIBUTING, An op)"
 
+# ---- an op that PyTorch has as a member is a member of Tensor, whose test compares it with the function --------------
+
+functions_only='atleast_1d atleast_2d atleast_3d bilinear bincount bucketize combinations linear linear_relu one_hot
+  put_along_dim searchsorted std_mean tensordot unique unique_consecutive var_mean'
+functions=$(sed -nE 's/^[A-Za-z:<>]+ (\w+)\(const Tensor& .*/\1/p' include/reel/ops/{index,pointwise,product,rearrange,reduce,scan,sort}.h)
+members=$(sed -nE '/values that do not depend/q; s/^  [A-Za-z:<>]+&? (\w+)\(.*/\1/p' include/reel/tensor_methods.h)
+tested=$(sed -nE 's/.*\b(METHOD|OVERLOAD|OTHER)\((\w+),.*/\2/p; s/.*\bTWIN(_OVERLOAD)?\((\w+),.*/\2_/p' test/ops/methods.cpp)
+# shellcheck disable=SC2086  # lists of words
+missing=$(comm -23 <(printf '%s\n' $functions $members | sort -u) <(printf '%s\n' $tested $functions_only | sort -u))
+[[ ! $missing ]] || complain "neither compared in test/ops/methods.cpp nor among functions_only here: ${missing//$'\n'/ } (CONTRIBUTING, An op)"
+
 # ---- what .github/CONTRIBUTING.md asks of a reader and of an optimizer --------------------------------------------------
 
 for reader in $(grep -ohE '\bread_\w+\(' include/reel/data/*.h | tr -d '(' | sort -u); do

@@ -1,5 +1,5 @@
-// Tensor's members against the functions that they stand for, and in-place twins against what they must become.
-// test/check/methods.sh checks that none is missing here.
+// Compares the members of Tensor and their in-place twins with the functions of their names: results, dtypes, shapes
+// and, when this file is compiled, signatures. test/check/floors.sh checks that each member has a line here.
 #include "reel/random.h"
 #include "reel/reel.h"
 #include "test/support/pch.h"
@@ -22,15 +22,60 @@ bool same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
                     [](const Tensor& x, const Tensor& y) { return same(x, y); });
 }
 
-// x.name(…) and name(x, …); in place: x.name_(…) and name(x, …) in x's dtype.
-#define METHOD(name, x, ...) CHECK(same((x).name(__VA_ARGS__), reel::name(x __VA_OPT__(, ) __VA_ARGS__)))
+// Counts which of the calls with the first 0, 1, … of the arguments A compile: each default value adds one.
+template <class Call, class Arguments, size_t... i>
+constexpr bool compiles(std::index_sequence<i...>) {
+  return std::invocable<Call, Tensor&, std::tuple_element_t<i, Arguments>...>;
+}
+template <class Call, class... A, size_t... n>
+constexpr int calls(std::index_sequence<n...>) {
+  return (... + compiles<Call, std::tuple<A...>>(std::make_index_sequence<n>()));
+}
+template <class Member, class Function, class... A>
+constexpr bool same_defaults() {
+  constexpr std::make_index_sequence<sizeof...(A) + 1> counts;
+  return calls<Member, A...>(counts) == calls<Function, A...>(counts);
+}
+
+// Checks that a member, or an in-place twin, has as many default values as the function, and does not compile where its
+// result or the types of its parameters differ. Of overloaded members one is chosen by these types, R and A.
+template <class R, class... A, class Member, class Function>
+constexpr bool forwards(R (TensorMethods::*)(A...) const, R (*)(const Tensor&, A...), Member, Function) {
+  return same_defaults<Member, Function, A...>();
+}
+template <class R, class... A, class Member, class Function>
+constexpr bool forwards(R& (TensorMethods::*)(A...), R (*)(const Tensor&, A...), Member, Function) {
+  return same_defaults<Member, Function, A...>();
+}
+#define UNWRAP(...) __VA_ARGS__
+#define FORWARDS(member, function, types)                                                                         \
+  static_assert(                                                                                                  \
+      forwards<UNWRAP types>(                                                                                     \
+          &TensorMethods::member, &reel::function,                                                                \
+          [](auto& t, auto&&... a) requires requires { t.member(std::forward<decltype(a)>(a)...); } {},           \
+          [](auto& t, auto&&... a) requires requires { reel::function(t, std::forward<decltype(a)>(a)...); } {}), \
+      "the defaults of a member are not those of the function")
+
+// METHOD compares x.name(…) with name(x, …), TWIN x.name_(…) with name(x, …) in x's dtype. OVERLOAD and TWIN_OVERLOAD
+// do so for one of several members of a name, which (result, parameters…) chooses. OTHER is for members whose
+// parameters differ.
 #define OTHER(name, member, function) CHECK(same(member, function))
-#define TWIN(name, x, ...)                                                          \
+#define METHOD(name, x, ...) OVERLOAD(name, (), x __VA_OPT__(, ) __VA_ARGS__)
+#define OVERLOAD(name, types, x, ...) \
+  FORWARDS(name, name, types);        \
+  CHECK(same((x).name(__VA_ARGS__), reel::name(x __VA_OPT__(, ) __VA_ARGS__)))
+#define TWIN(name, x, ...) TWIN_OVERLOAD(name, (), x __VA_OPT__(, ) __VA_ARGS__)
+#define TWIN_OVERLOAD(name, types, x, ...)                                          \
   do {                                                                              \
+    FORWARDS(name##_, name, types);                                                 \
     Tensor changed = (x).clone();                                                   \
     CHECK(changed.name##_(__VA_ARGS__).is_same(changed));                           \
     CHECK(same(changed, reel::name(x __VA_OPT__(, ) __VA_ARGS__).to((x).dtype()))); \
   } while (false)
+
+using Tensors = std::vector<Tensor>;
+using Sizes = std::vector<int64_t>;
+using Dim = std::optional<int64_t>;
 
 struct Examples {  // made in each test, on its default device
   const Tensor x = tensor({{0.5, -1.5, 2.5}, {0.25, 3.5, -0.75}}), y = tensor({{2.0, 1.5, -0.5}, {0.25, 4.0, 1.25}}),
@@ -43,10 +88,10 @@ struct Examples {  // made in each test, on its default device
 }  // namespace
 
 TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: elementwise", "[ops]") {
-  METHOD(add, x, y);
-  METHOD(add, x, y, 0.5);
-  METHOD(sub, x, y);
-  METHOD(sub, x, y, 2);
+  OVERLOAD(add, (Tensor, const Tensor&), x, y);
+  OVERLOAD(add, (Tensor, const Tensor&, Scalar), x, y, 0.5);
+  OVERLOAD(sub, (Tensor, const Tensor&), x, y);
+  OVERLOAD(sub, (Tensor, const Tensor&, Scalar), x, y, 2);
   METHOD(mul, x, y);
   METHOD(div, x, y);
   METHOD(pow, x, 3);
@@ -64,10 +109,11 @@ TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: elem
   METHOD(addcmul, x, y, unit);
   METHOD(addcmul, x, y, unit, 3);
   METHOD(addcdiv, x, y, unit, 0.5);
-  METHOD(clamp, x, 0);
-  METHOD(clamp, x, {}, y);
-  METHOD(clamp, x, -1, 1);
-  METHOD(nan_to_num, log(x));
+  METHOD(addcdiv, x, y, unit);
+  OVERLOAD(clamp, (Tensor, const Bound&, const Bound&), x, 0);
+  OVERLOAD(clamp, (Tensor, const Bound&, const Bound&), x, {}, y);
+  OVERLOAD(clamp, (Tensor, const Bound&, const Bound&), x, -1, 1);
+  METHOD(nan_to_num, log(x) / 0);
   METHOD(nan_to_num, log(x), 1, 2, 3);
   OTHER(where, x.where(mask, y), where(mask, x, y));
   METHOD(neg, x);
@@ -96,7 +142,7 @@ TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: elem
   METHOD(exp2, x);
   METHOD(log2, unit);
   METHOD(log10, unit);
-  METHOD(logit, unit);
+  METHOD(logit, x);
   METHOD(logit, unit, 0.2);
   METHOD(sigmoid, x);
   METHOD(erf, x);
@@ -132,6 +178,13 @@ TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: comp
   METHOD(isinf, x / 0);
   METHOD(isfinite, log(x));
   METHOD(isclose, x, y, 1, 0.5);
+  // These differ by a little less and a little more than the default tolerances allow.
+  const Tensor exact = tensor({1.0, 1.0, 0.0, 0.0, std::nan("")});
+  const Tensor close = tensor({1 + 9e-6, 1 + 11e-6, 9e-9, 11e-9, std::nan("")});
+  METHOD(isclose, exact, close);
+  for (int64_t i = 0; i < exact.numel(); ++i) {
+    METHOD(allclose, exact[i], close[i]);
+  }
   METHOD(allclose, x, x + 0);
   METHOD(allclose, x, y, 100.0);
   METHOD(equal, x, y);
@@ -150,31 +203,41 @@ TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: redu
   METHOD(mean, x);
   METHOD(mean, x, 0, true);
   METHOD(nansum, log(x), 1);
+  METHOD(nansum, log(x));
   METHOD(nanmean, log(x));
   METHOD(count_nonzero, floor(unit * 2), 1);
-  METHOD(prod, x);
-  METHOD(prod, x, 1, true);
-  METHOD(max, x);
-  METHOD(min, x);
-  METHOD(max, x, 1);
-  METHOD(min, x, 0, true);
+  METHOD(count_nonzero, floor(unit * 2));
+  OVERLOAD(prod, (Tensor), x);
+  OVERLOAD(prod, (Tensor, int64_t, bool), x, 1, true);
+  OVERLOAD(prod, (Tensor, int64_t, bool), x, 1);
+  OVERLOAD(max, (Tensor), x);
+  OVERLOAD(min, (Tensor), x);
+  OVERLOAD(max, (ValuesIndices, int64_t, bool), x, 1);
+  OVERLOAD(min, (ValuesIndices, int64_t, bool), x, 0, true);
+  OVERLOAD(min, (ValuesIndices, int64_t, bool), x, 0);
   METHOD(amax, x, 1);
+  METHOD(amax, x);
   METHOD(amin, x);
   METHOD(aminmax, x, 0);
+  METHOD(aminmax, x);
   METHOD(argmax, x);
   METHOD(argmax, x, 1);
   METHOD(argmin, x, 1, true);
-  METHOD(var, x);
-  METHOD(var, x, 1, 0);
-  METHOD(std, x, 1, 1, true);
+  METHOD(argmin, x);
+  OVERLOAD(var, (Tensor, const Dims&, double, bool), x);
+  OVERLOAD(var, (Tensor, const Dims&, double, bool), x, 1, 0);
+  OVERLOAD(std, (Tensor, const Dims&, double, bool), x, 1, 1, true);
+  OVERLOAD(std, (Tensor, const Dims&, double, bool), x);
   METHOD(cov, x);
   METHOD(corrcoef, x);
   METHOD(norm, x);
   METHOD(norm, x, 1, 0, true);
   METHOD(renorm, x, 2, 0, 1.5);
   METHOD(logsumexp, x, 1);
+  METHOD(logsumexp, x);
   METHOD(any, mask);
   METHOD(all, mask, 1);
+  METHOD(all, mask);
   METHOD(trace, x);
   METHOD(cross, x, y);
   METHOD(cumsum, x, 1);
@@ -182,8 +245,8 @@ TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: redu
   METHOD(cummax, x, 1);
   METHOD(cummin, x, 1);
   METHOD(logcumsumexp, x, 0);
-  METHOD(diff, x);
-  METHOD(diff, x, 2, 1);
+  OTHER(diff, x.diff(), diff(x));
+  OTHER(diff, x.diff(2, 1), diff(x, 2, 1));
   METHOD(matmul, x, y.t());
   METHOD(mm, x, y.t());
   METHOD(bmm, cube, cube.transpose(1, 2));
@@ -195,15 +258,22 @@ TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: redu
   METHOD(addmm, square_matrix, x, y.t());
   METHOD(addmm, square_matrix, x, y.t(), 2, 0.5);
   METHOD(baddbmm, ones({2, 3, 3}), cube, cube.transpose(1, 2), 2);
+  METHOD(baddbmm, ones({2, 3, 3}), cube, cube.transpose(1, 2));
 }
 
 TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: parts and places", "[ops]") {
-  METHOD(split, cube, 2, 1);
-  METHOD(split, cube, std::vector<int64_t>{1, 3}, 2);
+  OVERLOAD(split, (Tensors, int64_t, int64_t), cube, 2, 1);
+  OVERLOAD(split, (Tensors, int64_t, int64_t), cube, 2);
+  OVERLOAD(split, (Tensors, const Sizes&, int64_t), cube, Sizes{1, 3}, 2);
+  OVERLOAD(split, (Tensors, const Sizes&, int64_t), cube, Sizes{1, 1});
   METHOD(chunk, cube, 2, 2);
-  METHOD(tensor_split, cube, 2, 1);
-  METHOD(tensor_split, cube, std::vector<int64_t>{1}, 2);
+  METHOD(chunk, cube, 2);
+  OVERLOAD(tensor_split, (Tensors, int64_t, int64_t), cube, 2, 1);
+  OVERLOAD(tensor_split, (Tensors, int64_t, int64_t), cube, 2);
+  OVERLOAD(tensor_split, (Tensors, const Sizes&, int64_t), cube, Sizes{1}, 2);
+  OVERLOAD(tensor_split, (Tensors, const Sizes&, int64_t), cube, Sizes{1});
   METHOD(unbind, cube, 1);
+  METHOD(unbind, cube);
   METHOD(unflatten, cube, 2, {2, -1});
   METHOD(ravel, cube);
   METHOD(swapaxes, cube, 0, 2);
@@ -211,6 +281,7 @@ TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: part
   METHOD(movedim, cube, 0, 2);
   METHOD(broadcast_to, vector, {2, 3});
   METHOD(diagonal, cube, 1, 1, 2);
+  METHOD(diagonal, cube);
   METHOD(flip, cube, {0, 2});
   METHOD(fliplr, x);
   METHOD(flipud, x);
@@ -218,13 +289,17 @@ TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: part
   METHOD(roll, x, 1, 1);
   METHOD(repeat, x, {2, 1});
   METHOD(tile, x, {1, 2});
-  METHOD(repeat_interleave, x, 2);
-  METHOD(repeat_interleave, x, ids, 0);
+  OVERLOAD(repeat_interleave, (Tensor, int64_t, Dim), x, 2);
+  OVERLOAD(repeat_interleave, (Tensor, const Tensor&, Dim), x, ids, 0);
+  OVERLOAD(repeat_interleave, (Tensor, const Tensor&, Dim), x, arange(6));
   METHOD(tril, x);
   METHOD(triu, x, 1);
+  METHOD(triu, x);
   METHOD(diag, vector, 1);
+  METHOD(diag, vector);
   METHOD(index_select, x, 0, ids);
   METHOD(index_add, x, 0, ids, y, 2);
+  METHOD(index_add, x, 0, ids, y);
   METHOD(index_copy, x, 0, ids, y);
   METHOD(index_fill, x, 1, ids, 5);
   METHOD(index_put, x, {1}, vector);
@@ -232,7 +307,7 @@ TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: part
   METHOD(gather, x, 0, index);
   METHOD(scatter, x, 0, index, source);
   METHOD(scatter_add, x, 0, index, source);
-  METHOD(scatter_reduce, x, 0, index, source, Reduce::kMax);
+  METHOD(scatter_reduce, x, 0, index, source, Reduce::kSum);
   METHOD(take_along_dim, x, index, 0);
   METHOD(take, x, ids);
   METHOD(masked_select, x, mask);
@@ -242,36 +317,43 @@ TEST_CASE_METHOD(Examples, "a member of Tensor is the function of its name: part
   METHOD(argwhere, mask);
   METHOD(select_scatter, x, vector, 0, 1);
   METHOD(slice_scatter, x, source, 0, 1);
+  METHOD(slice_scatter, x, y, 0);
   METHOD(diagonal_scatter, x, tensor({5.0, 6.0}));
   METHOD(sort, x);
   METHOD(sort, x, 0, true);
   METHOD(argsort, x, 1);
+  METHOD(argsort, x);
   METHOD(topk, x, 2);
   METHOD(kthvalue, x, 2);
-  METHOD(median, x);
-  METHOD(median, x, 1, true);
+  OVERLOAD(median, (Tensor), x);
+  OVERLOAD(median, (ValuesIndices, int64_t, bool), x, 1, true);
+  OVERLOAD(median, (ValuesIndices, int64_t, bool), x, 1);
   METHOD(mode, bits);
-  METHOD(quantile, x, 0.25);
-  METHOD(quantile, x, tensor({0.25, 0.5}), 1);
+  OVERLOAD(quantile, (Tensor, double, Dim, bool), x, 0.25);
+  OVERLOAD(quantile, (Tensor, const Tensor&, Dim, bool), x, tensor({0.25, 0.5}), 1);
+  OVERLOAD(quantile, (Tensor, const Tensor&, Dim, bool), x, tensor({0.25, 0.5}));
   METHOD(histc, x, 4);
-  OTHER(cpu, x.cpu().is_cuda(), false);
-  if (cuda::is_available()) OTHER(cuda, x.cuda().is_cuda(), !x.cpu().is_cuda());
-  OTHER(view_as, x.view_as(y.t()), x.view({3, 2}));
-  OTHER(reshape_as, x.t().reshape_as(x), x.t().reshape({2, 3}));
-  OTHER(expand_as, vector.expand_as(x), vector.expand({2, 3}));
-  OTHER(type_as, bits.type_as(x), bits.to(kFloat32));
+  METHOD(histc, x);
+  CHECK(same(x.cpu().is_cuda(), false));
+  if (cuda::is_available()) CHECK(x.cuda().is_cuda());
+  CHECK(same(x.view_as(y.t()), x.view({3, 2})));
+  CHECK(same(x.t().reshape_as(x), x.t().reshape({2, 3})));
+  CHECK(same(vector.expand_as(x), vector.expand({2, 3})));
+  CHECK(same(bits.type_as(x), bits.to(kFloat32)));
   manual_seed(3);
-  const Tensor drawn = unit.bernoulli(), classes = unit.multinomial(2);
+  const Tensor drawn = unit.bernoulli(), classes = unit.multinomial(3);
   manual_seed(3);
   OTHER(bernoulli, drawn, bernoulli(unit));
-  OTHER(multinomial, classes, multinomial(unit, 2));
+  OTHER(multinomial, classes, multinomial(unit, 3));
+  FORWARDS(bernoulli, bernoulli, ());
+  FORWARDS(multinomial, multinomial, ());
 }
 
 TEST_CASE_METHOD(Examples, "an in-place twin becomes what the function returns", "[inplace]") {
-  TWIN(add, x, y);
-  TWIN(add, x, y, 0.5);
-  TWIN(sub, x, y);
-  TWIN(sub, x, y, 2);
+  TWIN_OVERLOAD(add, (Tensor, const Tensor&), x, y);
+  TWIN_OVERLOAD(add, (Tensor, const Tensor&, Scalar), x, y, 0.5);
+  TWIN_OVERLOAD(sub, (Tensor, const Tensor&), x, y);
+  TWIN_OVERLOAD(sub, (Tensor, const Tensor&, Scalar), x, y, 2);
   TWIN(mul, x, y);
   TWIN(div, x, y);
   TWIN(pow, x, 3);
@@ -280,7 +362,9 @@ TEST_CASE_METHOD(Examples, "an in-place twin becomes what the function returns",
   TWIN(floor_divide, x, y);
   TWIN(lerp, x, y, 0.25);
   TWIN(addcmul, x, y, unit, 3);
+  TWIN(addcmul, x, y, unit);
   TWIN(addcdiv, x, y, unit, 0.5);
+  TWIN(addcdiv, x, y, unit);
   TWIN(neg, x);
   TWIN(abs, x);
   TWIN(sign, x);
@@ -307,23 +391,27 @@ TEST_CASE_METHOD(Examples, "an in-place twin becomes what the function returns",
   TWIN(relu, x);
   TWIN(leaky_relu, x);
   TWIN(elu, x, 0.5);
+  TWIN(elu, x);
   TWIN(silu, x);
   TWIN(floor, x);
   TWIN(ceil, x);
   TWIN(round, x);
   TWIN(trunc, x);
   TWIN(frac, x);
-  TWIN(clamp, x, 0);
-  TWIN(clamp, x, -1, y);
+  TWIN_OVERLOAD(clamp, (Tensor, const Bound&, const Bound&), x, 0);
+  TWIN_OVERLOAD(clamp, (Tensor, const Bound&, const Bound&), x, -1, y);
+  TWIN(nan_to_num, log(x) / 0);
   TWIN(nan_to_num, log(x), 1);
   TWIN(masked_fill, x, mask, -1);
   TWIN(index_add, x, 0, ids, y, 2);
+  TWIN(index_add, x, 0, ids, y);
   TWIN(index_copy, x, 0, ids, y);
   TWIN(index_fill, x, 1, ids, 5);
   TWIN(index_put, x, {ids}, y, true);
+  TWIN(index_put, x, {ids}, y);
   TWIN(scatter, x, 0, index, source);
   TWIN(scatter_add, x, 0, index, source);
-  TWIN(scatter_reduce, x, 0, index, source, Reduce::kMax);
+  TWIN(scatter_reduce, x, 0, index, source, Reduce::kSum);
   TWIN(masked_scatter, x, mask, y);
 }
 
