@@ -6,7 +6,6 @@
 #include "lib/autograd/backward.h"
 #include "lib/device.h"
 #include "lib/kernels/copy.h"
-#include "reel/amp/autocast.h"
 
 namespace reel {
 
@@ -193,22 +192,7 @@ AutocastScope::~AutocastScope() {
   delete std::exchange(parameter_casts, casts_before_);
 }
 
-// ---- the user's guard -----------------------------------------------------------------------------------------------
+void keep_parameter_casts() { parameter_casts = new ParameterCasts; }
+void release_parameter_casts() { delete std::exchange(parameter_casts, nullptr); }
 
-namespace amp {
-
-bool autocast_enabled() { return op_modes.has(OpModes::kAutocast); }
-DType autocast_dtype() { return op_modes.autocast; }
-
-Autocast::Autocast(DType dtype, bool enabled) : before_(op_modes.autocast), outermost_(enabled && !parameter_casts) {
-  REEL_CHECK(is_half(dtype), "Autocast: ", dtype, ", neither bfloat16 nor float16");
-  if (outermost_) parameter_casts = new ParameterCasts;
-  op_modes.set_autocast(enabled ? dtype : kFloat32);
-}
-Autocast::~Autocast() {
-  op_modes.set_autocast(before_);
-  if (outermost_) delete std::exchange(parameter_casts, nullptr);
-}
-
-}  // namespace amp
 }  // namespace reel

@@ -25,6 +25,10 @@ void cast_inputs(CastPolicy policy, DType half, std::span<const Tensor* const> i
 
 /// The thread keeps the casts of its outermost guard here.
 extern constinit thread_local struct ParameterCasts* parameter_casts;
+/// Makes the thread keep the casts of parameters from now on; it must not keep any yet.
+void keep_parameter_casts();
+/// Drops the casts that the thread keeps, and keeps no more.
+void release_parameter_casts();
 
 /// Turns autocast off for as long as it lives; converts to true if it was on.
 class AutocastOff {

@@ -44,6 +44,9 @@ extern constinit thread_local bool in_joined_call;
 /// a std::exception, since programs catch those.
 struct NotJoinable {};
 
+/// Returns whether ops choose the dtypes that they compute in.
+inline bool is_autocast_enabled() { return op_modes.has(OpModes::kAutocast); }
+
 /// Returns whether ops are written down: then a write to memory has to be an op of its own, and what ops do must not
 /// depend on values.
 inline bool is_tracing() { return op_modes.has(OpModes::kTracing); }

@@ -4,7 +4,6 @@
 
 #include "lib/kernels/id_check.h"
 #include "lib/ops/internal.h"
-#include "reel/amp/autocast.h"
 
 namespace reel {
 namespace {
@@ -254,7 +253,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
   REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
   if (shape.size() == 2 && !options.weight.defined()) {
     // The kernel takes logits of half types as they are, and its losses are float32: autocast need not cast the logits.
-    const DType result = amp::autocast_enabled() ? compute_dtype(logits.dtype()) : logits.dtype();
+    const DType result = is_autocast_enabled() ? compute_dtype(logits.dtype()) : logits.dtype();
     return call("cross_entropy", {logits, target}, {}, [&](const Tensor& logits, const Tensor& target) {
       // The targets are checked before anything is copied.
       const Targets targets = read_targets(op, target, logits, options.ignore_index, options.reduction != kMean);

@@ -15,9 +15,9 @@ floor_of() {  # sets floor; it is empty for a path that has none yet
   case $1 in
     include/reel/@(cuda|detail/no_suspend_guard|error|memory|precision|profile|progress|threads|types|version).h | lib/core/@(copies.*|error.cpp|fibers.*|fork_lock.*|op_modes.h|per_thread.*|types.cpp|half.h|precision.cpp|progress.cpp|sanitizers.h|threads.cpp|version.cpp)) floor=0 ;;
     lib/core/@(allocator|block_pool|device|no_cuda|poison|storage).* | lib/@(device|dispatch|philox|view|window).h | lib/functors/* | lib/kernels/* | lib/cpu/* | cuda/*) floor=1 ;;
-    include/reel/@(tensor|tensor_methods|autograd|amp/autocast|detail/batching|detail/tensor).h | lib/core/* | lib/autograd/*) floor=2 ;;
+    include/reel/@(tensor|tensor_methods|autograd|detail/batching|detail/tensor).h | lib/core/* | lib/autograd/*) floor=2 ;;
     include/reel/@(ops|random|xtensor).h | include/reel/ops/* | lib/ops/*) floor=3 ;;
-    include/reel/@(amp|nn|models|optim|data|io|plot|state_dict|tensorboard).h | include/reel/@(amp|nn|optim|data|io)/* | lib/@(nn|models|optim|data|io|tensorboard)/*) floor=4 ;;
+    include/reel/@(amp|nn|models|optim|data|io|plot|state_dict|tensorboard).h | include/reel/@(amp|nn|optim|data|io)/* | lib/@(amp|nn|models|optim|data|io|tensorboard)/*) floor=4 ;;
     include/reel/@(batching|distributed|image|onnx).h | include/reel/@(distributed|onnx)/* | lib/@(batching|distributed|image|onnx)/*) floor=5 ;;
     include/reel/@(libtorch_names|reel|testing).h | lib/testing.cpp | samples/* | bench/* | test/*) floor=6 ;;
     include/reel/@(ragged|detail/ragged).h) floor=3 ;;
