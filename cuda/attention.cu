@@ -8,8 +8,8 @@
 #include "cuda/dnn.h"
 #include "cuda/kernels.h"
 #include "cuda/online_softmax.h"
+#include "lib/device/kernels/attention.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/attention.h"
 #include "reel/precision.h"
 
 // Attention within sequences. A warp has a query (backward, for the gradients of keys and values: a key) of one head.

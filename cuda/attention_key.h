@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "cuda/plans.h"
-#include "lib/kernels/attention.h"
+#include "lib/device/kernels/attention.h"
 
 namespace reel::cuda {
 

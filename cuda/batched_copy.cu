@@ -5,7 +5,7 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/strided.h"
-#include "lib/kernels/copy.h"
+#include "lib/device/kernels/copy.h"
 
 // Many copies by one launch, for cat, stack and packed sequences: their parts are often a few hundred bytes each, which
 // take less time to copy than a launch of their own would. And many conversions, for autocast's parameters.

@@ -2,8 +2,8 @@
 
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
+#include "lib/device/kernels/cell.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/cell.h"
 
 // The pointwise part of child-sum Tree-LSTM cells (Tai et al. 2015), of which an LSTM cell is the one with one child.
 namespace reel::cuda {

@@ -3,8 +3,8 @@
 #include "cuda/dnn.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
-#include "lib/kernels/convolution.h"
-#include "lib/kernels/gemm.h"
+#include "lib/device/kernels/convolution.h"
+#include "lib/device/kernels/gemm.h"
 
 // unfold and fold (im2col and col2im), and convolution: by cuDNN or, for problems that it refuses, as a matrix product
 // with the unfolded input.

@@ -4,8 +4,8 @@
 #include "cuda/device.h"
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
-#include "lib/core/allocator.h"
-#include "lib/core/per_thread.h"
+#include "lib/base/per_thread.h"
+#include "lib/device/allocator.h"
 #include "lib/functors/number.h"
 
 // Copies within a GPU, between host and GPU and between GPUs, with conversions of dtype and layout; fill and where.

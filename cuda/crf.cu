@@ -2,8 +2,8 @@
 
 #include "cuda/forward_backward.h"
 #include "cuda/kernels.h"
+#include "lib/device/kernels/crf.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/crf.h"
 
 // Linear-chain conditional random fields: log-likelihood and its gradient (forward-backward), and decoding (Viterbi).
 // A thread block has a sequence; float32 and float64.

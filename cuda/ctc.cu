@@ -2,8 +2,8 @@
 
 #include "cuda/forward_backward.h"
 #include "cuda/kernels.h"
+#include "lib/device/kernels/ctc.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/ctc.h"
 
 // Connectionist temporal classification (Graves et al. 2006): loss and gradient by forward-backward, a thread block for
 // each sequence. Its states are blank, label, blank, label, …, blank. A state is reached from itself, from the one

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cuda/runtime.h"
-#include "lib/device.h"
+#include "lib/device/device.h"
 
 // State of each device, stream, thread and captured graph, shared by runtime.cu, memory.cu, pinned.cu and graph.cu.
 //

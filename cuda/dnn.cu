@@ -10,7 +10,7 @@
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
 #include "cuda/stopwatch.h"
-#include "lib/kernels/convolution.h"
+#include "lib/device/kernels/convolution.h"
 #include "reel/precision.h"
 
 // Convolutions by cuDNN: plans are chosen by its heuristics, without timing engines unless cudnn_benchmark() is set, so

@@ -1,7 +1,7 @@
 #pragma once
-#include "lib/kernels/attention.h"
-#include "lib/kernels/convolution.h"
-#include "lib/kernels/recurrence.h"
+#include "lib/device/kernels/attention.h"
+#include "lib/device/kernels/convolution.h"
+#include "lib/device/kernels/recurrence.h"
 
 // The entries to cuDNN, so that builds without it replace these functions alone (no_dnn.cu).
 namespace reel::cuda {

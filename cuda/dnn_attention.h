@@ -1,6 +1,6 @@
 #pragma once
 #include "cuda/dnn_plan.h"
-#include "lib/kernels/attention.h"
+#include "lib/device/kernels/attention.h"
 
 // Attention as a graph of cuDNN's backend API: its engines recognize these graphs and run them as one kernel each,
 // which keeps the scores on the chip (flash attention, Dao et al. 2022).

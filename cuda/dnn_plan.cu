@@ -1,6 +1,6 @@
 #include "cuda/dnn_plan.h"
 #include "cuda/dnn_types.h"
-#include "lib/kernels/convolution.h"
+#include "lib/device/kernels/convolution.h"
 
 #include <algorithm>
 

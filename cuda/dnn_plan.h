@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/kernels/convolution.h"
+#include "lib/device/kernels/convolution.h"
 
 // Convolutions as graphs of cuDNN's backend API (https://docs.nvidia.com/deeplearning/cudnn/backend), from the problem
 // to an execution plan. Making a plan needs no GPU, only its properties: test/cuda/plans.cpp checks on any machine that

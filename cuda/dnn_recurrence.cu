@@ -17,7 +17,7 @@
 #include "cuda/plans.h"
 #include "cuda/recurrence.h"
 #include "cuda/runtime.h"
-#include "lib/kernels/copy.h"
+#include "lib/device/kernels/copy.h"
 
 namespace reel::cuda {
 

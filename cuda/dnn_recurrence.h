@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "lib/kernels/recurrence.h"
+#include "lib/device/kernels/recurrence.h"
 #include "reel/error.h"
 
 namespace reel::cuda {

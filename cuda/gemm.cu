@@ -11,9 +11,9 @@
 #include "cuda/plans.h"
 #include "cuda/runtime.h"
 #include "cuda/stopwatch.h"
+#include "lib/device/kernels/enums.h"
+#include "lib/device/kernels/gemm.h"
 #include "lib/functors/unary.h"
-#include "lib/kernels/enums.h"
-#include "lib/kernels/gemm.h"
 #include "reel/precision.h"
 
 // Matrix products by cuBLASLt. It takes column-major matrices, and a row-major matrix is its transpose in column-major

@@ -3,8 +3,8 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
-#include "lib/kernels/embedding_bag.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/embedding_bag.h"
+#include "lib/device/kernels/enums.h"
 
 // Index kernels: bounds checks, gather-like reads, scatter-like writes and embedding bags.
 //

@@ -1,7 +1,7 @@
 #pragma once
 #include "cuda/strided.h"
-#include "lib/kernels/enums.h"
-#include "lib/kernels/id_check.h"
+#include "lib/device/kernels/enums.h"
+#include "lib/device/kernels/id_check.h"
 
 // Indexing along one dimension: index_select, gather and take (reads), index_copy, index_add and scatter (writes). All
 // become one description, a Lookup.

@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/kernels/table.h"
+#include "lib/device/kernels/table.h"
 
 // The CUDA half of the table of kernels: each family of kernels fills in its entries.
 namespace reel::cuda {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "cuda/device.h"
-#include "lib/core/allocator.h"
+#include "lib/device/allocator.h"
 
 // A caching, stream-ordered allocator. Every block belongs to the stream that it was allocated on: later work of that
 // stream may reuse it as soon as it is released, without synchronization.

@@ -3,8 +3,8 @@
 
 #include "cuda/rows.h"
 #include "cuda/runtime.h"
+#include "lib/device/kernels/norm.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/norm.h"
 
 // Means, variances, the parameters of rows and where their gradients go, for cuda/norm.cu.
 namespace reel::cuda {

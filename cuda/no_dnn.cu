@@ -1,7 +1,7 @@
 #include "cuda/dnn.h"
-#include "lib/kernels/attention.h"
-#include "lib/kernels/convolution.h"
-#include "lib/kernels/recurrence.h"
+#include "lib/device/kernels/attention.h"
+#include "lib/device/kernels/convolution.h"
+#include "lib/device/kernels/recurrence.h"
 
 // A build without cuDNN: every convolution is a matrix product (cuda/conv.cu), attention is composed, and recurrent
 // layers are reel's own (cuda/recurrence.cu).

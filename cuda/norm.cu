@@ -2,8 +2,8 @@
 #include "cuda/moments.h"
 #include "cuda/reduction.h"
 #include "cuda/rows.h"
+#include "lib/device/kernels/norm.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/norm.h"
 
 // Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
 //

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cuda/device.h"
-#include "lib/core/per_thread.h"
+#include "lib/base/per_thread.h"
 
 // Caches of execution plans: the heuristics of cuBLASLt and cuDNN take longer than a small problem itself, and a
 // program repeats its problems.

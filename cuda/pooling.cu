@@ -4,8 +4,8 @@
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "cuda/runtime.h"
-#include "lib/kernels/pool.h"
-#include "lib/window.h"
+#include "lib/device/kernels/pool.h"
+#include "lib/device/window.h"
 
 // Pooling and resampling. Gradients are gathers: each element of gx sums the outputs that it took part in, in a fixed
 // order, where a scatter would take atomic additions, whose order (and rounding) changes from run to run.

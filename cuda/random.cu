@@ -1,12 +1,12 @@
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
 #include "cuda/strided.h"
+#include "lib/device/kernels/enums.h"
+#include "lib/device/philox.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/enums.h"
-#include "lib/philox.h"
 
-// Random numbers, multinomial samples and dropout by the counter-based generator Philox (lib/philox.h): number i of a
-// stream is a function of seed and i, so any thread can make it.
+// Random numbers, multinomial samples and dropout by the counter-based generator Philox (lib/device/philox.h): number i
+// of a stream is a function of seed and i, so any thread can make it.
 //
 // The numbers are those of the CPU, bit for bit where the math functions of both agree. Hence this file is compiled
 // with -fmad=false: a fused multiply-add rounds once where the CPU rounds twice.

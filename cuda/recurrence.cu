@@ -4,8 +4,8 @@
 #include "cuda/kernels.h"
 #include "cuda/recurrence.h"
 #include "cuda/runtime.h"
+#include "lib/device/kernels/gemm.h"
 #include "lib/functors/unary.h"
-#include "lib/kernels/gemm.h"
 
 // Recurrent layers (LSTM, GRU, tanh and ReLU RNNs) over a batch of sequences, and their gradients. The pointwise part
 // of a step is written once (cell_forward, cell_backward); around it there are three implementations:

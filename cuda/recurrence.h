@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "lib/kernels/recurrence.h"
+#include "lib/device/kernels/recurrence.h"
 
 namespace reel::cuda {
 

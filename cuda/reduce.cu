@@ -2,7 +2,7 @@
 
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/enums.h"
 
 // Reductions (sum, mean, prod, max, min, any, all) and argmax, argmin as Jobs of cuda/reduction.h.
 namespace reel::cuda {

@@ -8,7 +8,7 @@
 #include <new>
 
 #include "cuda/device.h"
-#include "lib/core/per_thread.h"
+#include "lib/base/per_thread.h"
 
 namespace reel::cuda {
 

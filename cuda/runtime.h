@@ -8,10 +8,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "lib/device.h"
-#include "lib/dispatch.h"
+#include "lib/device/device.h"
+#include "lib/device/dispatch.h"
+#include "lib/device/view.h"
 #include "lib/functors/number.h"
-#include "lib/view.h"
 
 // What every CUDA source starts from: errors, the current stream, scratch memory, launches and types.
 //
@@ -83,8 +83,8 @@ class RelaxedCaptureGuard {
 /// An argument of a kernel that is new each time a captured graph runs again: the step of an optimizer, say.
 ///
 /// Outside of a capture it is its value. In one, the kernel reads it from memory. Before a replay, what made it is
-/// called again (GraphCapture::before_replay in lib/device.h), with launches that do nothing: then the new value goes
-/// into that memory.
+/// called again (GraphCapture::before_replay in lib/device/device.h), with launches that do nothing: then the new value
+/// goes into that memory.
 template <class T>
 class ReplayParam {
  public:

@@ -1,7 +1,7 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
+#include "lib/device/kernels/sampled.h"
 #include "lib/functors/activation.h"
-#include "lib/kernels/sampled.h"
 
 // Logistic losses of vectors against sampled rows of a matrix, a warp for each vector; gradients of the rows, a warp
 // for each row, which adds up its entries in their order: the same bits in each run. float32 and float64.

@@ -3,8 +3,8 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
+#include "lib/device/kernels/enums.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/enums.h"
 
 // Inclusive scans along a dimension: cumsum, cumprod, logcumsumexp, cummax, cummin. A thread scans a line by itself
 // where neighbouring threads have neighbouring lines (coalesced reads) or lines are short; otherwise a team of threads,

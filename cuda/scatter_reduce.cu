@@ -3,7 +3,7 @@
 #include "cuda/block.h"
 #include "cuda/index.h"
 #include "cuda/primitives.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/enums.h"
 
 // index_add, and scatter with sum, product, maximum and minimum. Values for one element are combined in the order of
 // their coordinates, as on the CPU, so the result is the same in each run: atomic additions of floats would be in

@@ -3,8 +3,8 @@
 #include "cuda/block.h"
 #include "cuda/kernels.h"
 #include "cuda/online_softmax.h"
+#include "lib/device/kernels/enums.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/enums.h"
 
 // Segment ops over ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1] - 1. A team of threads, a
 // warp or a block, has up to 32 neighbouring columns of a segment: `columns` of its lanes lie side by side, the others

@@ -4,8 +4,8 @@
 #include "cuda/aligned_vector.h"
 #include "cuda/block.h"
 #include "cuda/kernels.h"
+#include "lib/device/kernels/update.h"
 #include "lib/functors/update.h"
-#include "lib/kernels/update.h"
 
 // Optimizer steps, gradient scaling and norms over many tensors at a time (multi-tensor apply): a launch takes up to 64
 // tensors, described by a kernel argument, since launching once for each of a model's parameters would take longer than

@@ -13,8 +13,8 @@
 #include <variant>
 #include <vector>
 
-#include "reel/detail/batching.h"
 #include "reel/nn/detail/call.h"
+#include "reel/tensor/detail/batching.h"
 
 #pragma GCC visibility push(default)
 /// Dynamic batching: a model that is written for one example runs for many at once, however much their graphs differ.

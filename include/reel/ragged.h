@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "reel/detail/ragged.h"
 #include "reel/ops/attention.h"
 #include "reel/ops/common.h"
 #include "reel/ops/conv.h"
 #include "reel/ops/crf.h"
+#include "reel/ops/detail/ragged.h"
 #include "reel/ops/loss.h"
 #include "reel/ops/pointwise.h"
 #include "reel/ops/rnn.h"

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "reel/detail/tensor.h"
+#include "reel/tensor/detail/tensor.h"
 #include "reel/tensor_methods.h"
 #include "reel/types.h"
 

@@ -1,9 +1,9 @@
 #include "lib/autograd/accumulate_grad.h"
 
 #include "lib/autograd/gradient_ops.h"
-#include "lib/core/fork_lock.h"
-#include "lib/core/sanitizers.h"
-#include "lib/device.h"
+#include "lib/base/fork_lock.h"
+#include "lib/base/sanitizers.h"
+#include "lib/device/device.h"
 #include "reel/autograd.h"
 
 namespace reel {

@@ -10,7 +10,7 @@
 
 #include "lib/autograd/grad_accumulator.h"
 #include "lib/autograd/observer.h"
-#include "lib/device.h"
+#include "lib/device/device.h"
 
 namespace reel {
 

@@ -4,8 +4,8 @@
 #include <unordered_map>
 
 #include "lib/autograd/backward.h"
-#include "lib/device.h"
-#include "lib/kernels/copy.h"
+#include "lib/device/device.h"
+#include "lib/device/kernels/copy.h"
 
 namespace reel {
 

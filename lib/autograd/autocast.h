@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "lib/core/op_modes.h"
+#include "lib/base/op_modes.h"
 #include "reel/tensor.h"
 
 namespace reel {

@@ -1,7 +1,7 @@
 #include <atomic>
 
 #include "lib/autograd/engine.h"
-#include "lib/device.h"
+#include "lib/device/device.h"
 #include "reel/autograd.h"
 
 // What users call: backward(), grad(), and Tensor's members for gradients, history and hooks.

@@ -7,7 +7,7 @@
 
 #include "lib/autograd/dense_grad.h"
 #include "lib/autograd/tape.h"
-#include "lib/kernels/gemm.h"
+#include "lib/device/kernels/gemm.h"
 
 namespace reel {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lib/autograd/grad_metadata.h"
-#include "lib/kernels/copy.h"
+#include "lib/device/kernels/copy.h"
 #include "reel/tensor.h"
 
 namespace reel {

@@ -7,9 +7,9 @@
 #include "lib/autograd/autocast.h"
 #include "lib/autograd/backward.h"
 #include "lib/autograd/gradient_ops.h"
-#include "lib/core/per_thread.h"
-#include "lib/core/profile.h"
-#include "reel/detail/no_suspend_guard.h"
+#include "lib/base/per_thread.h"
+#include "lib/tensor/profile.h"
+#include "reel/base/detail/no_suspend_guard.h"
 
 // A backward pass has two steps. The first traverses the graph from the roots, and gives every node and every leaf the
 // number of edges that will deliver a gradient to it: its dependencies. In the second a node whose last gradient has

@@ -7,7 +7,7 @@
 #include "lib/autograd/small_sums.h"
 #include "lib/autograd/sparse_rows.h"
 #include "lib/autograd/tape.h"
-#include "lib/core/per_thread.h"
+#include "lib/base/per_thread.h"
 
 namespace reel {
 

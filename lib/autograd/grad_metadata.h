@@ -1,6 +1,6 @@
 // GradMetadata describes a gradient before there is one.
 #pragma once
-#include "lib/core/tensor_impl.h"
+#include "lib/tensor/tensor_impl.h"
 
 namespace reel {
 

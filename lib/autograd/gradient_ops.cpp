@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "lib/autograd/backward.h"
-#include "lib/core/op_trace.h"
+#include "lib/device/kernels/enums.h"
 #include "lib/functors/binary.h"
-#include "lib/kernels/enums.h"
+#include "lib/tensor/op_trace.h"
 
 namespace reel {
 

@@ -1,6 +1,6 @@
 // This header declares the linear ops that gradients consist of: sums, copies to another shape, parts of a tensor. The
 // adjoint of each is another one of them, so all stay differentiable to any order. The engine needs them below the
-// floor of the other ops. Conversions between dtypes and devices (Tensor::to, clone, contiguous: lib/core/copy.cpp)
+// floor of the other ops. Conversions between dtypes and devices (Tensor::to, clone, contiguous: lib/tensor/copy.cpp)
 // belong to them.
 #pragma once
 #include "lib/autograd/tape.h"

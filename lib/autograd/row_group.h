@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "lib/autograd/tape.h"
-#include "lib/core/allocator.h"
+#include "lib/device/allocator.h"
 
 namespace reel {
 

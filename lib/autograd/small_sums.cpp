@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "lib/autograd/dense_grad.h"
-#include "lib/kernels/copy.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/copy.h"
+#include "lib/device/kernels/enums.h"
 
 namespace reel {
 namespace {

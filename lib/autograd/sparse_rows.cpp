@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "lib/autograd/dense_grad.h"
-#include "lib/device.h"
+#include "lib/device/device.h"
 
 namespace reel {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "lib/autograd/saved_log.h"
 #include "lib/autograd/trace.h"
-#include "lib/core/fork_lock.h"
-#include "lib/core/per_thread.h"
+#include "lib/base/fork_lock.h"
+#include "lib/base/per_thread.h"
 
 namespace reel {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/autograd/grad_accumulator.h"
-#include "lib/core/tensor_impl.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/autograd.h"
 #include "reel/tensor.h"
 
@@ -76,7 +76,7 @@ struct Node {
   bool released = false;  // rule and edges are gone
   bool needed = true;     // in this pass: leads to a target
   bool target = false;    // in this pass: its outputs' gradients are returned
-  bool watched = false;   // see lib/core/watch.h
+  bool watched = false;   // see lib/tensor/watch.h
 
   void* rule() { return this + 1; }
   NodeOutput* outputs() { return reinterpret_cast<NodeOutput*>(reinterpret_cast<char*>(this + 1) + rule_bytes); }

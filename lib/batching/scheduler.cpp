@@ -7,7 +7,7 @@
 
 #include "lib/autograd/saved_log.h"
 #include "lib/autograd/tape.h"
-#include "lib/core/per_thread.h"
+#include "lib/base/per_thread.h"
 #include "lib/ops/rows.h"
 
 namespace reel::batching::internal {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "lib/autograd/row_group.h"
+#include "lib/base/fibers.h"
 #include "lib/batching/thread_state.h"
-#include "lib/core/fibers.h"
 #include "lib/ops/transposed.h"
 #include "reel/batching.h"
 

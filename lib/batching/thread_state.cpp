@@ -2,8 +2,8 @@
 
 #include "lib/autograd/tape.h"
 #include "lib/autograd/trace.h"
-#include "lib/core/watch.h"
-#include "lib/device.h"
+#include "lib/device/device.h"
+#include "lib/tensor/watch.h"
 
 namespace reel::batching {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "lib/autograd/autocast.h"
-#include "lib/core/profile.h"
+#include "lib/tensor/profile.h"
 #include "reel/types.h"
 
 namespace reel::batching {

@@ -3,8 +3,8 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/scratch.h"
-#include "lib/kernels/convolution.h"
-#include "lib/kernels/gemm.h"
+#include "lib/device/kernels/convolution.h"
+#include "lib/device/kernels/gemm.h"
 #include "reel/threads.h"
 
 // unfold and fold (im2col and col2im), and convolution as a matrix product with the unfolded input: for float64, and

@@ -5,11 +5,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "lib/core/per_thread.h"
+#include "lib/base/per_thread.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/onednn.h"
 #include "lib/cpu/scratch.h"
-#include "lib/kernels/convolution.h"
+#include "lib/device/kernels/convolution.h"
 #include "reel/threads.h"
 
 // Convolution by oneDNN. Data are in plain layouts, with channels second or last; oneDNN computes in the layouts that

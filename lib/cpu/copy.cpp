@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lib/core/half.h"
+#include "lib/base/half.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
-#include "lib/dispatch.h"
+#include "lib/device/dispatch.h"
+#include "lib/device/kernels/copy.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/copy.h"
 
 // Copies between views, with conversions of dtype and layout, and fill. Memory is the limit: transposed matrices are
 // copied by square tiles, contiguous runs by memcpy.

@@ -3,8 +3,8 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
-#include "lib/dispatch.h"
-#include "lib/kernels/embedding_bag.h"
+#include "lib/device/dispatch.h"
+#include "lib/device/kernels/embedding_bag.h"
 
 // Embedding bags: sums, means and maxima of table rows, chosen by ids, without a tensor of the chosen rows.
 namespace reel::cpu {

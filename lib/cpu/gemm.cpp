@@ -7,7 +7,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/onednn.h"
-#include "lib/kernels/gemm.h"
+#include "lib/device/kernels/gemm.h"
 #include "reel/threads.h"
 
 // Large matrix products: by oneDNN in float32 with AVX-512, where it is some 10 % faster, otherwise by OpenBLAS.

@@ -2,13 +2,13 @@
 #include <list>
 
 #include "lib/cpu/scratch.h"
-#include "lib/kernels/cell.h"
-#include "lib/kernels/convolution.h"
-#include "lib/kernels/gemm.h"
-#include "lib/kernels/norm.h"
-#include "lib/kernels/recurrence.h"
-#include "lib/kernels/table.h"
-#include "lib/kernels/update.h"
+#include "lib/device/kernels/cell.h"
+#include "lib/device/kernels/convolution.h"
+#include "lib/device/kernels/gemm.h"
+#include "lib/device/kernels/norm.h"
+#include "lib/device/kernels/recurrence.h"
+#include "lib/device/kernels/table.h"
+#include "lib/device/kernels/update.h"
 
 // How kernels that compute in float32 take half types. The head of such a kernel is
 //

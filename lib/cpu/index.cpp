@@ -7,9 +7,9 @@
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
-#include "lib/dispatch.h"
-#include "lib/kernels/enums.h"
-#include "lib/kernels/id_check.h"
+#include "lib/device/dispatch.h"
+#include "lib/device/kernels/enums.h"
+#include "lib/device/kernels/id_check.h"
 
 // Indexing along one dimension: bounds checks, gather-like reads, scatter-like writes and nonzero. Slices that are
 // contiguous in memory are moved by memcpy.

@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/kernels/table.h"
+#include "lib/device/kernels/table.h"
 
 // What the files of the CPU backend share. Kernels in simd/ are compiled once for each instruction set, into a
 // namespace of that name, and fill in their rows of the table; everything else is compiled once.
@@ -44,7 +44,7 @@ extern const KernelTable::Binary* const integer_binary;
 void reduce(ReduceOp op, const View& x, const View& y);  // all but float32 and float64
 void large_gemm(const Gemm& gemm, bool avx512);
 bool openblas_has_avx512();  // its kernels for this processor, whatever reel's own are
-/// Writes 4 `blocks` lanes, of Philox blocks first, first + 1, … (lib/philox.h has `extra`).
+/// Writes 4 `blocks` lanes, of Philox blocks first, first + 1, … (lib/device/philox.h has `extra`).
 using FillLanes = void (*)(uint64_t seed, uint32_t extra, uint64_t first, int64_t blocks, uint32_t* lanes);
 void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
 void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "lib/core/fork_lock.h"
+#include "lib/base/fork_lock.h"
 
 namespace reel::cpu {
 namespace {

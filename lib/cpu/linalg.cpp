@@ -7,7 +7,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/library_call.h"
-#include "lib/dispatch.h"
+#include "lib/device/dispatch.h"
 #include "reel/error.h"
 
 // Decompositions and solvers by LAPACK, which takes column-major matrices: each matrix of a batch is copied into one,

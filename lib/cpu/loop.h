@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/view.h"
+#include "lib/device/view.h"
 
 // Loops over the elements of strided views. Templates live in the namespace of the instruction set that they are
 // compiled for: without it the linker could keep the AVX-512 instance of an inline function for all of the program,

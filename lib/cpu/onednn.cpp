@@ -1,6 +1,6 @@
 #include "lib/cpu/onednn.h"
 
-#include "lib/core/per_thread.h"
+#include "lib/base/per_thread.h"
 #include "lib/cpu/kernels.h"
 
 namespace reel::cpu {

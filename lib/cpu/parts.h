@@ -2,8 +2,8 @@
 #include <span>
 #include <utility>
 
-#include "lib/kernels/update.h"
-#include "lib/view.h"
+#include "lib/device/kernels/update.h"
+#include "lib/device/view.h"
 #include "reel/threads.h"
 
 // How large kernels are divided among threads. A kernel whose elements or rows are independent calls itself on parts of

@@ -5,13 +5,13 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
+#include "lib/device/kernels/enums.h"
+#include "lib/device/philox.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/enums.h"
-#include "lib/philox.h"
 
-// Random numbers, multinomial samples and dropout from Philox (lib/philox.h). Number i of a stream is a function of
-// seed and i, so that results depend neither on the number of threads nor on the order in which numbers are made, and
-// are those of a GPU (cuda/random.cu).
+// Random numbers, multinomial samples and dropout from Philox (lib/device/philox.h). Number i of a stream is a function
+// of seed and i, so that results depend neither on the number of threads nor on the order in which numbers are made,
+// and are those of a GPU (cuda/random.cu).
 namespace reel::cpu {
 namespace {
 

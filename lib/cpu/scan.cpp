@@ -4,8 +4,8 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/reduce.h"
-#include "lib/dispatch.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/dispatch.h"
+#include "lib/device/kernels/enums.h"
 
 // Reductions of integers and half types, argmax and argmin, and scans, without explicit vector code: scans are
 // sequential, and the others are limited by memory.

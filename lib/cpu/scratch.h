@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "lib/core/allocator.h"
+#include "lib/device/allocator.h"
 
 namespace reel::cpu {
 

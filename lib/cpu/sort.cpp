@@ -6,7 +6,7 @@
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
-#include "lib/dispatch.h"
+#include "lib/device/dispatch.h"
 
 // Sorting along the last dimension, top-k, k-th values, lexicographic order of rows and binary search. Sorts are
 // stable; NaN is larger than every number.

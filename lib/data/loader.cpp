@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "lib/core/tensor_impl.h"
-#include "lib/device.h"
-#include "lib/philox.h"
+#include "lib/device/device.h"
+#include "lib/device/philox.h"
+#include "lib/tensor/tensor_impl.h"
 
 // The part of DataLoader that is no template: workers that make batches ahead, in order, and copies to a GPU on a
 // stream of their own.

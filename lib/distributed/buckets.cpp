@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "lib/core/tensor_impl.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/autograd.h"
 #include "reel/ops.h"
 

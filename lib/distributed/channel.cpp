@@ -6,9 +6,9 @@
 #include <numeric>
 #include <utility>
 
-#include "lib/core/profile.h"
 #include "lib/distributed/group.h"
 #include "lib/distributed/stage.h"
+#include "lib/tensor/profile.h"
 
 namespace reel::distributed {
 

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "lib/core/half.h"
+#include "lib/base/half.h"
 #include "lib/distributed/engine.h"
 
 namespace reel::distributed {

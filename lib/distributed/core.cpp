@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "lib/core/profile.h"
 #include "lib/distributed/group.h"
+#include "lib/tensor/profile.h"
 
 namespace reel::distributed {
 namespace {

@@ -2,10 +2,10 @@
 #include <cstring>
 #include <utility>
 
-#include "lib/core/profile.h"
-#include "lib/device.h"
+#include "lib/device/device.h"
 #include "lib/distributed/reducer.h"
 #include "lib/distributed/states.h"
+#include "lib/tensor/profile.h"
 #include "reel/autograd.h"
 
 namespace reel::distributed {

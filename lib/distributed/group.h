@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "lib/device.h"
+#include "lib/device/device.h"
 #include "lib/distributed/engine.h"
 #include "lib/distributed/nccl.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "lib/device.h"
+#include "lib/device/device.h"
 #include "reel/distributed/group.h"
 
 // NCCL, which is opened when it is first needed: it takes hundreds of megabytes. What reel calls of it has had the same

@@ -12,9 +12,9 @@
 #include <thread>
 #include <utility>
 
-#include "lib/core/profile.h"
 #include "lib/distributed/group.h"
 #include "lib/distributed/thread_members.h"
+#include "lib/tensor/profile.h"
 #include "reel/distributed/launch.h"
 
 // The default group: that of the process, or of a thread in a job of threads.

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "lib/core/storage.h"
-#include "lib/core/tensor_impl.h"
+#include "lib/device/storage.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/autograd.h"
 #include "reel/ops.h"
 

@@ -2,8 +2,8 @@
 #include <cstring>
 #include <memory>
 
-#include "lib/core/tensor_impl.h"
 #include "lib/distributed/reducer.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/autograd.h"
 
 // Whether the ranks still train the same model. Nothing but this would notice an optimizer with other options on one

@@ -4,7 +4,7 @@
 
 namespace reel::functors {
 
-/// All lists of functors, by the names that for_each_kernel (lib/kernels/table.h) has for them.
+/// All lists of functors, by the names that for_each_kernel (lib/device/kernels/table.h) has for them.
 struct Lists {
   using Unary = UnaryList;
   using Binary = BinaryList;

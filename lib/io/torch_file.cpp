@@ -9,12 +9,12 @@
 #include <unordered_set>
 #include <vector>
 
-#include "lib/core/tensor_impl.h"
 #include "lib/io/elements.h"
 #include "lib/io/load_options.h"
 #include "lib/io/pickle.h"
 #include "lib/io/source.h"
 #include "lib/io/zip.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/ops.h"
 
 // A zip file of stored members in one folder (since PyTorch 1.6): data.pkl, a pickle of whatever was saved; data/0,

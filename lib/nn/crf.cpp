@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "lib/autograd/saved_log.h"
-#include "lib/core/op_modes.h"
+#include "lib/base/op_modes.h"
 #include "lib/nn/hooks.h"
 #include "lib/nn/joined.h"
 #include "lib/nn/repr.h"
-#include "reel/detail/batching.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
+#include "reel/tensor/detail/batching.h"
 
 namespace reel::nn {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "lib/core/op_modes.h"
+#include "lib/base/op_modes.h"
 #include "reel/autograd.h"
 
 namespace reel::nn {

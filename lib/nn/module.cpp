@@ -11,9 +11,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "lib/core/tensor_impl.h"
 #include "lib/io/load_options.h"
 #include "lib/nn/hooks.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/autograd.h"
 
 namespace reel::nn {

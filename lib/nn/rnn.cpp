@@ -8,8 +8,8 @@
 #include "lib/nn/joined.h"
 #include "lib/nn/repr.h"
 #include "lib/ops/rnn_layer.h"
-#include "reel/detail/batching.h"
 #include "reel/nn/init.h"
+#include "reel/tensor/detail/batching.h"
 
 namespace reel::nn {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "lib/autograd/subgraph.h"
-#include "lib/kernels/attention.h"
+#include "lib/device/kernels/attention.h"
 #include "lib/ops/internal.h"
 #include "lib/ops/matmul.h"
 

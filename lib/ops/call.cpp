@@ -5,7 +5,7 @@
 #include <array>
 
 #include "lib/autograd/autocast.h"
-#include "reel/detail/batching.h"
+#include "reel/tensor/detail/batching.h"
 
 namespace reel {
 

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "lib/core/op_modes.h"
-#include "lib/core/op_trace.h"
-#include "lib/core/tensor_impl.h"
+#include "lib/base/op_modes.h"
 #include "lib/ops/op_info.h"
-#include "reel/detail/no_suspend_guard.h"
+#include "lib/tensor/op_trace.h"
+#include "lib/tensor/tensor_impl.h"
+#include "reel/base/detail/no_suspend_guard.h"
 
 // An op is a function of its tensors, which `call` runs:
 //

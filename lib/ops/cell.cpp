@@ -1,6 +1,6 @@
 #include <array>
 
-#include "lib/kernels/cell.h"
+#include "lib/device/kernels/cell.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

@@ -2,7 +2,7 @@
 #include <array>
 #include <utility>
 
-#include "lib/kernels/convolution.h"
+#include "lib/device/kernels/convolution.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

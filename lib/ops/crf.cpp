@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "lib/kernels/crf.h"
+#include "lib/device/kernels/crf.h"
 #include "lib/ops/forward_backward.h"
 #include "lib/ops/ragged.h"
 

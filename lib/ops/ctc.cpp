@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lib/kernels/ctc.h"
+#include "lib/device/kernels/ctc.h"
 #include "lib/ops/forward_backward.h"
 #include "lib/ops/internal.h"
 

@@ -6,7 +6,7 @@
 #include "lib/autograd/saved_log.h"
 #include "lib/autograd/subgraph.h"
 #include "reel/autograd.h"
-#include "reel/detail/no_suspend_guard.h"
+#include "reel/base/detail/no_suspend_guard.h"
 #include "reel/random.h"
 
 // Ops of the user's own, and checkpointing.

@@ -1,4 +1,4 @@
-#include "lib/kernels/embedding_bag.h"
+#include "lib/device/kernels/embedding_bag.h"
 #include "lib/ops/index.h"
 
 namespace reel {

@@ -1,7 +1,7 @@
 #include <limits>
 #include <tuple>
 
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/enums.h"
 
 #include "lib/ops/index.h"
 

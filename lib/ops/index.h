@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/kernels/id_check.h"
+#include "lib/device/kernels/id_check.h"
 #include "lib/ops/internal.h"
 
 // What ops that look elements up by position share.

@@ -4,8 +4,8 @@
 #include "lib/autograd/backward.h"
 #include "lib/autograd/gradient_ops.h"
 #include "lib/autograd/tape.h"
-#include "lib/core/tensor_impl.h"
 #include "lib/ops/call.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/ops.h"
 
 // What the op families share.

@@ -2,7 +2,7 @@
 #include <numbers>
 #include <optional>
 
-#include "lib/kernels/id_check.h"
+#include "lib/device/kernels/id_check.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "lib/device/kernels/gemm.h"
 #include "lib/functors/unary.h"
-#include "lib/kernels/gemm.h"
 #include "lib/ops/internal.h"
 #include "lib/ops/matmul.h"
 #include "lib/ops/transposed.h"

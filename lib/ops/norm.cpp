@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "lib/kernels/norm.h"
+#include "lib/device/kernels/norm.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "lib/autograd/autocast.h"
-#include "lib/core/op_modes.h"
+#include "lib/base/op_modes.h"
 
 namespace reel {
 

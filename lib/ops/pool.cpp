@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lib/kernels/enums.h"
-#include "lib/kernels/pool.h"
+#include "lib/device/kernels/enums.h"
+#include "lib/device/kernels/pool.h"
 #include "lib/ops/internal.h"
 #include "reel/random.h"
 

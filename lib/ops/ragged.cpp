@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "lib/device.h"
+#include "lib/device/device.h"
 
 namespace reel {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/enums.h"
 #include "lib/ops/internal.h"
 #include "reel/ragged.h"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "lib/autograd/subgraph.h"
-#include "lib/kernels/attention.h"
+#include "lib/device/kernels/attention.h"
 #include "lib/ops/attention.h"
 #include "lib/ops/ragged.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "lib/device.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/device.h"
+#include "lib/device/kernels/enums.h"
 #include "lib/ops/internal.h"
 
 namespace reel {

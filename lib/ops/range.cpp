@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lib/core/op_trace.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/enums.h"
 #include "lib/ops/internal.h"
+#include "lib/tensor/op_trace.h"
 
 namespace reel {
 namespace {

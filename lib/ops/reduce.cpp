@@ -2,10 +2,10 @@
 #include <cmath>
 #include <limits>
 
-#include "lib/core/tensor_impl.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/enums.h"
 #include "lib/ops/internal.h"
 #include "lib/ops/scan.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/ops.h"
 
 namespace reel {

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "lib/autograd/subgraph.h"
-#include "lib/kernels/gemm.h"
+#include "lib/device/kernels/gemm.h"
 #include "lib/ops/internal.h"
 
 namespace reel::recurrent {

@@ -2,7 +2,7 @@
 #pragma once
 #include <array>
 
-#include "lib/kernels/recurrence.h"
+#include "lib/device/kernels/recurrence.h"
 #include "lib/ops/op_info.h"
 #include "reel/ops/rnn.h"
 #include "reel/tensor.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "lib/autograd/row_group.h"
-#include "lib/core/tensor_impl.h"
-#include "lib/kernels/copy.h"
+#include "lib/device/kernels/copy.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/tensor.h"
 
 // Many tensors as the rows of one, and back. The gradients take the same way in one step each: views of one gradient

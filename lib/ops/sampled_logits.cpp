@@ -1,4 +1,4 @@
-#include "lib/kernels/sampled.h"
+#include "lib/device/kernels/sampled.h"
 #include "lib/ops/index.h"
 #include "lib/ops/sampled.h"
 

@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/enums.h"
 #include "lib/ops/scan.h"
 
 namespace reel {

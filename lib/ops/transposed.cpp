@@ -1,6 +1,6 @@
 #include "lib/ops/transposed.h"
 
-#include "lib/core/tensor_impl.h"
+#include "lib/tensor/tensor_impl.h"
 
 namespace reel::detail {
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <variant>
 
-#include "lib/core/tensor_impl.h"
+#include "lib/device/kernels/update.h"
 #include "lib/functors/update.h"
-#include "lib/kernels/update.h"
+#include "lib/tensor/tensor_impl.h"
 
 namespace reel {
 

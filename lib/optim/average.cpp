@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "lib/device.h"
+#include "lib/device/device.h"
 #include "lib/optim/optimizer.h"
 #include "reel/autograd.h"
 #include "reel/ops.h"

@@ -1,8 +1,8 @@
 #pragma once
 #include <vector>
 
-#include "lib/core/tensor_impl.h"
-#include "lib/kernels/update.h"
+#include "lib/device/kernels/update.h"
+#include "lib/tensor/tensor_impl.h"
 
 namespace reel::optim {
 

@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "lib/autograd/autocast.h"
-#include "lib/device.h"
+#include "lib/device/device.h"
 #include "lib/optim/optimizer.h"
 #include "reel/autograd.h"
 

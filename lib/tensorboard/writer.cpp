@@ -5,7 +5,7 @@
 #include <protozero/pbf_writer.hpp>
 #include <span>
 
-#include "lib/core/per_thread.h"
+#include "lib/base/per_thread.h"
 #include "lib/data/utf8.h"
 #include "lib/io/file.h"
 #include "lib/tensorboard/event_file.h"

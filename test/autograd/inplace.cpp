@@ -1,5 +1,5 @@
 // In-place ops, views of what they change, and their gradients.
-#include "lib/core/tensor_impl.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/reel.h"
 #include "reel/testing.h"
 #include "test/support/pch.h"

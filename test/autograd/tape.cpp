@@ -8,7 +8,7 @@
 #include <new>
 #include <thread>
 
-#include "lib/core/sanitizers.h"
+#include "lib/base/sanitizers.h"
 #include "reel/reel.h"
 #include "reel/testing.h"
 #include "test/support/pch.h"

@@ -33,13 +33,16 @@ grep -rlF "$first" "$second"/{base,address,thread,coverage} | xargs sed -i "s,$f
 objects() {
   case $1 in
     base)
-      echo lib/CMakeFiles/reel_parts.dir/core/version.cpp.o lib/CMakeFiles/reel_simd_baseline.dir/cpu/simd/table.cpp.o \
-        test/CMakeFiles/reel_test_parts.dir/core/progress.cpp.o samples/CMakeFiles/sample_guide.dir/Unity/unity_0_cxx.cxx.o
+      echo lib/CMakeFiles/reel_parts.dir/base/version.cpp.o lib/CMakeFiles/reel_simd_baseline.dir/cpu/simd/table.cpp.o \
+        test/CMakeFiles/reel_test_parts.dir/tools/progress.cpp.o \
+        samples/CMakeFiles/sample_guide.dir/Unity/unity_0_cxx.cxx.o
       ninja -C "$first/base" -t targets all |
         grep -oE '^(test/simt/CMakeFiles/reel_simt.dir/.*/|cuda/CMakeFiles/reel_cuda.dir/)pinned\.(cpp|cu)\.o'
       ;;
-    address) echo lib/CMakeFiles/reel_parts.dir/io/source.cpp.o test/CMakeFiles/reel_test_parts.dir/core/progress.cpp.o ;;
-    *) echo lib/CMakeFiles/reel_parts.dir/core/version.cpp.o ;;
+    address)
+      echo lib/CMakeFiles/reel_parts.dir/io/source.cpp.o test/CMakeFiles/reel_test_parts.dir/tools/progress.cpp.o
+      ;;
+    *) echo lib/CMakeFiles/reel_parts.dir/base/version.cpp.o ;;
   esac
 }
 wrong=0

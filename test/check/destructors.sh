@@ -6,7 +6,7 @@ set -euo pipefail
 # What does so by intent: the default group of reel::distributed, which tells the other ranks, and the profile of a whole
 # process, which writes its file; the fiber of a thread's own stack, whose destructor does nothing; and std::cout of
 # xtensor's and Gloo's headers.
-allowed='/(distributed.*/process|core/profile|core/fibers|gloo_engine|linalg|nn/init)\.cpp\.o'
+allowed='/(distributed.*/process|tensor/profile|base/fibers|gloo_engine|linalg|nn/init)\.cpp\.o'
 objects=()
 for object in "$@"; do
   if [[ $object == *.o ]]; then objects+=("$object"); fi  # not a precompiled header

@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 doxygen - >/dev/null <<DOXYFILE
 INPUT = include/reel
 RECURSIVE = YES
-EXCLUDE = include/reel/detail include/reel/data/detail include/reel/nn/detail
+EXCLUDE_PATTERNS = */detail/*
 EXCLUDE_SYMBOLS = *::detail *::detail::* *::internal *::internal::*
 DISTRIBUTE_GROUP_DOC = YES
 EXTRACT_ALL = NO

@@ -11,16 +11,33 @@ complain() {
 
 # ---- a file includes its own floor and those below -------------------------------------------------------------------
 
+# floor_of has a line for each folder, of lib and include/reel alike. A header that lies in include/reel itself belongs
+# to the folder of its name, or to the one whose line names it. .github/ARCHITECTURE.md says what each floor knows.
 floor_of() {  # sets floor; it is empty for a path that has none yet
-  case $1 in
-    include/reel/@(cuda|detail/no_suspend_guard|error|memory|precision|profile|progress|threads|types|version).h | lib/core/@(copies.*|error.cpp|fibers.*|fork_lock.*|op_modes.h|per_thread.*|types.cpp|half.h|precision.cpp|progress.cpp|sanitizers.h|threads.cpp|version.cpp)) floor=0 ;;
-    lib/core/@(allocator|block_pool|device|no_cuda|poison|storage).* | lib/@(device|dispatch|philox|view|window).h | lib/functors/* | lib/kernels/* | lib/cpu/* | cuda/*) floor=1 ;;
-    include/reel/@(tensor|tensor_methods|autograd|detail/batching|detail/tensor).h | lib/core/* | lib/autograd/*) floor=2 ;;
-    include/reel/@(ops|random|xtensor).h | include/reel/ops/* | lib/ops/*) floor=3 ;;
-    include/reel/@(amp|nn|models|optim|data|io|plot|state_dict|tensorboard).h | include/reel/@(amp|nn|optim|data|io)/* | lib/@(amp|nn|models|optim|data|io|tensorboard)/*) floor=4 ;;
-    include/reel/@(batching|distributed|image|onnx).h | include/reel/@(distributed|onnx)/* | lib/@(batching|distributed|image|onnx)/*) floor=5 ;;
-    include/reel/@(libtorch_names|reel|testing).h | lib/testing.cpp | samples/* | bench/* | test/*) floor=6 ;;
-    include/reel/@(ragged|detail/ragged).h) floor=3 ;;
+  local path=${1#@(include/reel|lib)/}
+  case ${path%.h}/ in
+    base/* | @(error|precision|threads|types|version)/) floor=0 ;;
+    device/* | memory/) floor=1 ;;
+    functors/*) floor=1 ;;
+    cpu/*) floor=1 ;;
+    cuda/?*) floor=1 ;;
+    tensor/* | @(cuda|profile|tensor_methods|xtensor)/) floor=2 ;;
+    autograd/*) floor=2 ;;
+    ops/* | @(ragged|random)/) floor=3 ;;
+    amp/*) floor=4 ;;
+    data/*) floor=4 ;;
+    io/*) floor=4 ;;
+    models/*) floor=4 ;;
+    nn/* | state_dict/) floor=4 ;;
+    optim/*) floor=4 ;;
+    tools/* | @(plot|progress)/) floor=4 ;;
+    batching/*) floor=5 ;;
+    distributed/*) floor=5 ;;
+    image/*) floor=5 ;;
+    onnx/*) floor=5 ;;
+    tensorboard/*) floor=5 ;;
+    testing/*) floor=5 ;;
+    @(samples|bench|test)/* | @(libtorch_names|reel)/) floor=6 ;;
     *) floor= ;;
   esac
 }
@@ -65,11 +82,11 @@ done < <(grep -rnE 'CastTo|CastTogether|Upcast|op_modes\.(traces|meets|has|activ
 
 # ---- above the devices' floor no device is named ---------------------------------------------------------------------
 
-# What is needed of one goes through lib/device.h. lib/core/cuda.cpp implements reel/cuda.h.
+# What is needed of one goes through lib/device/device.h. lib/tensor/cuda.cpp implements reel/cuda.h.
 while IFS=: read -r file line _; do
   floor_of "$file"
-  ((${floor:-0} < 2)) || [[ $file == lib/core/cuda.cpp ]] ||
-    complain "$file:$line: floor $floor names cuda::, not DeviceRuntime (lib/device.h)"
+  ((${floor:-0} < 2)) || [[ $file == lib/tensor/cuda.cpp ]] ||
+    complain "$file:$line: floor $floor names cuda::, not DeviceRuntime (lib/device/device.h)"
 done < <(grep -rnE '\b(cuda::|cuda_runtime\b|namespace cuda\b|reel/cuda\.h)' lib)
 
 # ---- a shared library exports what public headers declare -----------------------------------------------------------
@@ -88,6 +105,13 @@ for entry in * .[!.]*; do
     build* | compile_commands.json) ;;
     *) git check-ignore -q "$entry" 2>/dev/null || complain "$entry: does not belong at the top" ;;
   esac
+done
+
+for entry in lib/*; do
+  [[ -d $entry || $entry == lib/CMakeLists.txt ]] || complain "$entry: belongs in a folder of lib"
+done
+for folder in include/reel/*/ test/!(check|consumer|cuda|differential|faults|fuzz|reference|simt|support)/; do
+  [[ -d lib/$(basename "$folder") ]] || complain "$folder: is not named after a folder of lib"
 done
 
 # ---- sizes ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The floors of test/check/floors.sh by link: no object refers to a symbol that an object of a floor above defines.
 # Includes alone do not show that, since a function may be declared on one floor and defined on another.
-#   test/check/links.sh OBJECT…    the library's objects, at …/lib/CMakeFiles/TARGET.dir/core/tensor.cpp.o
+#   test/check/links.sh OBJECT…    the library's objects, at …/lib/CMakeFiles/TARGET.dir/tensor/tensor.cpp.o
 set -euo pipefail
 shopt -s extglob
 # shellcheck disable=SC1090  # one function of that file

@@ -33,7 +33,7 @@ for type in '' Debug Release; do
   [[ $(sed -n 's/^CMAKE_BUILD_TYPE:[A-Z]*=//p' "$build/CMakeCache.txt") == "$type" ]] || fail "the build type is changed"
   grep -F -- "-c $work/main.cpp" "$build/compile_commands.json" >"$work/user"
   if [[ $type != Release ]] && grep -E -- '-O[1-3]|NDEBUG' "$work/user"; then fail "the user's own flags are changed"; fi
-  for file in core/allocator simd/gemm distributed/socket image/png; do
+  for file in device/allocator simd/gemm distributed/socket image/png; do
     grep -E "\"command\".*$file\.cpp" "$build/compile_commands.json" >"$work/own" || continue
     grep -q -- ' -O3 .*' "$work/own" && ! grep -vq -- NDEBUG "$work/own" || fail "$file is not optimized with '$type'"
   done

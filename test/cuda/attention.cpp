@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "lib/kernels/attention.h"
+#include "lib/device/kernels/attention.h"
 #include "reel/autograd.h"
 #include "reel/cuda.h"
 #include "reel/nn.h"

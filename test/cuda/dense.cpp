@@ -6,10 +6,10 @@
 #include <functional>
 #include <string>
 
-#include "lib/core/tensor_impl.h"
-#include "lib/kernels/convolution.h"
-#include "lib/kernels/gemm.h"
-#include "lib/kernels/pool.h"
+#include "lib/device/kernels/convolution.h"
+#include "lib/device/kernels/gemm.h"
+#include "lib/device/kernels/pool.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/cuda.h"
 #include "reel/ops.h"
 #include "reel/precision.h"

@@ -3,10 +3,10 @@
 #include <cstring>
 #include <random>
 
-#include "lib/core/tensor_impl.h"
-#include "lib/kernels/copy.h"
-#include "lib/kernels/embedding_bag.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/copy.h"
+#include "lib/device/kernels/embedding_bag.h"
+#include "lib/device/kernels/enums.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/cuda.h"
 #include "reel/ops.h"
 #include "reel/random.h"

@@ -14,8 +14,8 @@
 #include "cuda/dnn_attention.h"
 #include "cuda/dnn_plan.h"
 #include "cuda/dnn_recurrence.h"
-#include "lib/kernels/convolution.h"
-#include "lib/kernels/recurrence.h"
+#include "lib/device/kernels/convolution.h"
+#include "lib/device/kernels/recurrence.h"
 
 using namespace reel;
 using namespace reel::cuda;

@@ -3,10 +3,10 @@
 #include <limits>
 #include <random>
 
-#include "lib/core/tensor_impl.h"
-#include "lib/kernels/enums.h"
-#include "lib/kernels/norm.h"
-#include "lib/kernels/table.h"
+#include "lib/device/kernels/enums.h"
+#include "lib/device/kernels/norm.h"
+#include "lib/device/kernels/table.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/autograd.h"
 #include "reel/cuda.h"
 #include "reel/ops.h"

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 
-#include "lib/core/sanitizers.h"
+#include "lib/base/sanitizers.h"
 #include "test/distributed/models.h"
 
 using namespace reel;

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "lib/core/sanitizers.h"
+#include "lib/base/sanitizers.h"
 #include "test/distributed/processes.h"
 #include "test/distributed/store_support.h"
 

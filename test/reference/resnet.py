@@ -1,4 +1,4 @@
-"""What torchvision's resnet18 computes, with weights that a formula gives, which test/nn/resnet.cpp repeats.
+"""What torchvision's resnet18 computes, with weights that a formula gives, which test/models/resnet.cpp repeats.
 
 Run it as python3 -P: a numpy.py lies beside it. It writes resnet.txt (names and shapes of the state dict, in its order)
 and resnet.safetensors (outputs in evaluation and training, some gradients and statistics, and the output of the paper's

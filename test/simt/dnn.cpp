@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "cuda/runtime.h"
-#include "lib/kernels/convolution.h"
-#include "lib/kernels/table.h"
+#include "lib/device/kernels/convolution.h"
+#include "lib/device/kernels/table.h"
 #include "test/simt/dnn.h"
 #include "test/simt/streams.h"
 

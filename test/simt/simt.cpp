@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "device.h"
-#include "lib/core/fibers.h"
+#include "lib/base/fibers.h"
 
 namespace simt {
 

@@ -18,7 +18,7 @@
 #include <tuple>
 #include <type_traits>
 
-#include "lib/core/sanitizers.h"
+#include "lib/base/sanitizers.h"
 
 namespace simt {
 

@@ -3,8 +3,8 @@
 #include <functional>
 #include <string>
 
-#include "lib/core/tensor_impl.h"
 #include "lib/cpu/parts.h"
+#include "lib/tensor/tensor_impl.h"
 #include "reel/reel.h"
 #include "test/support/tolerance.h"
 

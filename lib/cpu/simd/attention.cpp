@@ -4,8 +4,8 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/scratch.h"
 #include "lib/cpu/simd/batch.h"
-#include "lib/kernels/attention.h"
-#include "lib/kernels/gemm.h"
+#include "lib/device/kernels/attention.h"
+#include "lib/device/kernels/gemm.h"
 #include "reel/threads.h"
 
 // Attention within sequences: the scores of some queries of some heads of one sequence stay in the cache while they

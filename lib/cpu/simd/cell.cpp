@@ -1,4 +1,4 @@
-#include "lib/kernels/cell.h"
+#include "lib/device/kernels/cell.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"

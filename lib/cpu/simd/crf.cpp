@@ -3,7 +3,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/forward_backward.h"
-#include "lib/kernels/crf.h"
+#include "lib/device/kernels/crf.h"
 
 // Linear-chain conditional random fields: forward-backward and Viterbi, with the states of a step in the lanes of
 // vectors. Log-sum-exps subtract the maximum, so that every exponential is of a number that is not positive: nothing

@@ -3,7 +3,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/forward_backward.h"
-#include "lib/kernels/ctc.h"
+#include "lib/device/kernels/ctc.h"
 
 // Connectionist temporal classification (Graves et al. 2006). The states blank, label, blank, label, …, blank lie in
 // the lanes; a state is reached from itself, from the one before it and, between different labels, from the one before

@@ -5,8 +5,8 @@
 #include "lib/cpu/scratch.h"
 #include "lib/cpu/simd/map.h"
 #include "lib/cpu/simd/transpose.h"
+#include "lib/device/kernels/gemm.h"
 #include "lib/functors/activation.h"
-#include "lib/kernels/gemm.h"
 #include "reel/threads.h"
 
 // Matrix products with few rows, at which libraries are slow (batch size 1, above all); all others go to them

@@ -5,9 +5,9 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
 #include "lib/cpu/simd/batch.h"
-#include "lib/dispatch.h"
+#include "lib/device/dispatch.h"
+#include "lib/device/kernels/norm.h"
 #include "lib/functors/number.h"
-#include "lib/kernels/norm.h"
 
 // Layer, RMS and group norms (statistics of rows) and batch norms (statistics of channels), with their gradients.
 //

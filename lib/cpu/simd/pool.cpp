@@ -1,9 +1,9 @@
-#include "lib/kernels/pool.h"
+#include "lib/device/kernels/pool.h"
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/transpose.h"
-#include "lib/window.h"
+#include "lib/device/window.h"
 
 // Max and average pooling with gradients. oneDNN is not used: its maxima drop NaN and turn -infinity into the lowest
 // finite number.

@@ -1,14 +1,14 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/enums.h"
 
 namespace reel::cpu::REEL_ISA {
 
 namespace {
 
-// Philox (lib/philox.h) for eight blocks side by side: 32 bits in each 64-bit element, since its rounds are 32 × 32 →
-// 64 bit products.
+// Philox (lib/device/philox.h) for eight blocks side by side: 32 bits in each 64-bit element, since its rounds are 32 ×
+// 32 → 64 bit products.
 using Eight = uint64_t __attribute__((vector_size(64)));
 constexpr int64_t kWide = 8;
 

@@ -3,9 +3,9 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/lanes.h"
+#include "lib/device/kernels/gemm.h"
+#include "lib/device/kernels/recurrence.h"
 #include "lib/functors/unary.h"
-#include "lib/kernels/gemm.h"
-#include "lib/kernels/recurrence.h"
 
 // Recurrent layers, a step at a time: a matrix product with the previous state, then the pointwise part of the cell.
 namespace reel::cpu::REEL_ISA {

@@ -3,10 +3,10 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/device/kernels/enums.h"
+#include "lib/device/kernels/update.h"
 #include "lib/functors/binary.h"
 #include "lib/functors/math.h"
-#include "lib/kernels/enums.h"
-#include "lib/kernels/update.h"
 
 // Reductions of float32 and float64. Sums are taken over blocks of a few hundred elements in T, and the blocks' results
 // are added in double precision: the sum of 10⁷ float32 numbers is as exact as its inputs, and vectors of floats do

@@ -1,4 +1,4 @@
-#include "lib/kernels/sampled.h"
+#include "lib/device/kernels/sampled.h"
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"

@@ -4,7 +4,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/batch.h"
-#include "lib/kernels/enums.h"
+#include "lib/device/kernels/enums.h"
 
 // Segment ops over ragged rows: x is [n, m], segment s the rows offsets[s] … offsets[s + 1] - 1. A few vectors of
 // columns at a time are reduced down a segment in registers. Where there is only one column (m = 1), a segment is one

@@ -4,7 +4,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/batch.h"
-#include "lib/kernels/id_check.h"
+#include "lib/device/kernels/id_check.h"
 
 // Softmax, log-softmax and cross entropy over the last dimension, and their gradients, row by row: the maximum, the sum
 // of exponentials and the result are passes over a row that stays in the cache.

@@ -1,4 +1,4 @@
-#include "lib/kernels/update.h"
+#include "lib/device/kernels/update.h"
 
 #include <atomic>
 

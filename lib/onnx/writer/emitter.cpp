@@ -4,9 +4,9 @@
 #include <numeric>
 #include <set>
 
-#include "lib/core/tensor_impl.h"
 #include "lib/io/elements.h"
 #include "lib/ops/op_info.h"
+#include "lib/tensor/tensor_impl.h"
 
 namespace reel::onnx::writer {
 

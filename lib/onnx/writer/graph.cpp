@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "lib/core/tensor_impl.h"
 #include "lib/io/elements.h"
+#include "lib/tensor/tensor_impl.h"
 
 namespace reel::onnx::writer {
 namespace {

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/core/op_trace.h"
+#include "lib/tensor/op_trace.h"
 
 namespace reel::onnx::writer {
 

@@ -1,8 +1,0 @@
-#include "lib/device.h"
-
-// Takes the place of cuda/ in a build without CUDA.
-namespace reel {
-
-DeviceRuntime* cuda_runtime() { return nullptr; }
-
-}  // namespace reel
