@@ -35,18 +35,19 @@
 /// - linear, linear_relu, bilinear, embedding, lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell, tree_lstm_cell,
 ///   layer_norm, rms_norm and convolutions, whose weights are the same tensors;
 /// - mm, and matmul of matrices, by a leaf that requires grad, a parameter;
-/// - on a GPU activation functions, whose launches take longer than they do;
-/// - the layers NaryTreeLSTM and ChildSumTreeLSTM as a whole, and LSTM, GRU, RNN and CRF, also its decode(), for one
-///   sequence, a list of them or a Ragged;
+/// - on a GPU tanh, sigmoid and the activation functions that are one kernel, whose launches take longer than they do;
+/// - the layers NaryTreeLSTM and ChildSumTreeLSTM as a whole, LSTM, GRU, RNN and CRF for one sequence, a list of them
+/// or
+///   a Ragged, and CRF::decode() for one sequence;
 /// - functions that rows() makes.
 ///
 /// A floating-point argument has rows along dimension 0 if it has two dimensions or more, of layer_norm and rms_norm
 /// more than those that are normalised; an integer argument, if it has one.
 ///
-/// Called for each example by itself are all other ops, embeddings with sparse gradients, arguments without rows, and
-/// whatever is called inside of a backward pass, a function that is run for a group or has found no others, a custom
-/// op, a checkpoint, a captured graph, a parametrized layer, or a cuda::StreamGuard of the example's own. Hooks of
-/// layers run for each example.
+/// Called for each example by itself are all other ops, embeddings with sparse gradients or scale_grad_by_freq,
+/// arguments without rows, and whatever is called inside of a backward pass, a function that is run for a group or has
+/// found no others, a custom op, a checkpoint, a captured graph, an export, a parametrized layer, or a
+/// cuda::StreamGuard of the example's own. Hooks of layers run for each example.
 ///
 /// Gradients are those of single calls. A call whose results get none in a backward pass has no part in it: neither its
 /// arguments nor parameters that no other example uses get a gradient, not even zeros, and no hook runs for them. So
@@ -80,7 +81,7 @@ namespace reel::batching {
 /// What a map did: `Report report; map(examples, f, {.report = &report});`. It adds to what it holds. Measuring takes
 /// time of its own, some 0.1 µs a call.
 struct Report {
-  /// An op with one weight, a layer or a function of rows().
+  /// A Row counts the calls of an op with weights of one shape, of a layer or of a function of rows().
   struct Row {
     /// The op and the shape of its weight, "linear [256, 784]"; the path and type of a layer, "encoder.lstm (LSTM)".
     std::string name;
@@ -108,7 +109,7 @@ struct Report {
   /// Calls of item() by examples, also by those that no row names. On a GPU each waits until the GPU is done.
   int64_t items = 0;
 
-  /// All of that as text, the rows with the most time first.
+  /// Returns all of that as text, the rows with the most time first.
   std::string table() const;
 };
 
@@ -134,8 +135,8 @@ class ForkedFiber {
   explicit ForkedFiber(FunctionRef f);
   ForkedFiber(const ForkedFiber&) = delete;
   ForkedFiber& operator=(const ForkedFiber&) = delete;
-  ~ForkedFiber();  // waits for the fiber
-  void join();     // the same, and throws what f has thrown
+  ~ForkedFiber();  // It waits for the fiber.
+  void join();     // It waits for the fiber, and throws what f has thrown.
 
  private:
   friend class FiberScheduler;
@@ -149,8 +150,8 @@ class ForkedFiber {
 
 // ---- functions that rows() makes ------------------------------------------------------------------------------------
 
-/// visit(&tensor) for each Tensor in value as visit_tensors does, and visit(nullptr) behind each list and optional, so
-/// that values with the same visits have the same structure.
+/// Calls visit(&tensor) for each Tensor in value as visit_tensors does, and visit(nullptr) behind each list and
+/// optional, so that values with the same visits have the same structure.
 template <class T, class Visit>
 void visit_structure(const T& value, const Visit& visit) {
   using nn::internal::Kind;
@@ -190,7 +191,7 @@ struct NamedFunction {
   F f;
 };
 
-/// The call function.f(args…) in a fiber that waits.
+/// A FunctionCall is the call function.f(args…) in a fiber that waits.
 template <class F, class... Args>
 class FunctionCall final : public Call {
  public:

@@ -11,7 +11,7 @@ namespace reel {
 using NoGradGuard = NoGrad;  ///< Turns recording off.
 
 ///@{
-/// The DType of the C++ type.
+/// Each is the DType of the C++ type that its name has.
 inline constexpr DType kByte = kUInt8, kInt = kInt32, kLong = kInt64, kHalf = kFloat16, kFloat = kFloat32,
                        kDouble = kFloat64;
 ///@}

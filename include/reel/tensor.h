@@ -277,11 +277,11 @@ struct SparseGrad {
 
 // ---- lists of tensors -----------------------------------------------------------------------------------------------
 
-/// Several tensors: {a, b}, a vector of them, an array, or a span. Use it only as a function parameter: it does not own
-/// the tensors.
+/// A TensorList is several tensors: {a, b}, a vector of them, an array, or a span. Use it only as a function parameter:
+/// it does not own the tensors.
 struct TensorList : std::span<const Tensor> {
   ///@{
-  /// A view of the list, which must outlive it.
+  /// Makes a view of the list, which must outlive it.
   TensorList(std::initializer_list<Tensor> list) : span(list.begin(), list.size()) {}
   template <class List>
   requires std::same_as<std::remove_cvref_t<decltype(*std::data(std::declval<const List&>()))>, Tensor> TensorList(

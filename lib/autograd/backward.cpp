@@ -8,7 +8,7 @@ namespace reel {
 
 // ---- saved tensors --------------------------------------------------------------------------------------------------
 
-void Backward::check_version(const SavedTensor& saved) const {
+inline void Backward::check_version(const SavedTensor& saved) const {
   const Storage* now = saved.impl_ ? saved.impl_->storage : saved.storage_;
   const uint32_t version = now->version.load(std::memory_order_relaxed);
   REEL_CHECK(now == saved.storage_ && version == saved.version_, node_.name,

@@ -29,7 +29,7 @@ struct OpModes {
 };
 extern constinit thread_local OpModes op_modes;
 
-/// How calls of the running fiber wait.
+/// This says how calls of the running fiber wait.
 extern constinit thread_local detail::FiberWaits fiber_waits;
 /// Sets how calls of the running fiber wait from now on, and returns how they did before.
 inline detail::FiberWaits exchange_fiber_waits(detail::FiberWaits next) {

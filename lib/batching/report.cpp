@@ -10,7 +10,7 @@ std::string Report::table() const {
   std::vector<const Row*> sorted;
   for (const Row& row : rows) sorted.push_back(&row);
   std::stable_sort(sorted.begin(), sorted.end(), [](const Row* a, const Row* b) { return a->seconds > b->seconds; });
-  std::string text = fmt::format("{:<32} {:>9} {:>8} {:>7} {:>8} {:>10} {:>9} {:>10} {:>8}\n", "layer", "calls",
+  std::string text = fmt::format("{:<32} {:>9} {:>8} {:>7} {:>8} {:>10} {:>9} {:>10} {:>8}\n", "call", "calls",
                                  "groups", "width", "alone %", "us a call", "gather %", "MB copied", "item()");
   for (const Row* row : sorted) {
     const auto part = [](double of, double all) { return all > 0 ? of / all : 0; };

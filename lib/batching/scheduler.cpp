@@ -419,21 +419,23 @@ void FiberScheduler::run_rows(Call& first, size_t size, int64_t rows, RowGroup* 
 // ---- the report -----------------------------------------------------------------------------------------------------
 
 Report::Row& FiberScheduler::row_of(const Call& call) {
-  const auto [number, added] = row_numbers_.try_emplace({call.callee, call.weight}, report_->rows.size());
+  const auto [number, added] = row_numbers_.try_emplace(call.label(), report_->rows.size());
   if (added) {
-    const std::string name = call.label();
     const auto same = std::find_if(report_->rows.begin(), report_->rows.end(),
-                                   [&](const Report::Row& row) { return row.name == name; });
+                                   [&name = number->first](const Report::Row& row) { return row.name == name; });
     number->second = static_cast<size_t>(same - report_->rows.begin());
-    if (same == report_->rows.end()) report_->rows.push_back({.name = name});
+    if (same == report_->rows.end()) report_->rows.push_back({.name = number->first});
   }
   return report_->rows[number->second];
 }
 
-void FiberScheduler::note(const std::string& label, const char* reason) {
+void FiberScheduler::note(std::string_view label, const char* reason) noexcept {
   for (Report::Unbatched& known : report_->unbatched)
     if (known.name == label && known.reason == reason) return void(++known.calls);
-  report_->unbatched.push_back({label, reason, 1});
+  try {
+    report_->unbatched.push_back({std::string(label), reason, 1});
+  } catch (const std::bad_alloc&) {  // then the report lacks it
+  }
 }
 
 void FiberScheduler::note_item() {

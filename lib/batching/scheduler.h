@@ -1,8 +1,10 @@
-// The fibers of batching::map, and how calls of theirs become one.
+// This file has FiberScheduler, which runs the fibers of batching::map and makes one call of several.
 #pragma once
 #include <exception>
-#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -39,7 +41,7 @@ class FiberScheduler final : public BatchScheduler {
   FiberScheduler& operator=(const FiberScheduler&) = delete;
 
   bool wait(Call& call) override;
-  void note(const std::string& label, const char* reason) override;
+  void note(std::string_view label, const char* reason) noexcept override;
   void note_item() override;
 
   /// Lets `run(argument)` run in another fiber. Returns false if there cannot be one more, or there are `limit`.
@@ -84,9 +86,9 @@ class FiberScheduler final : public BatchScheduler {
   std::vector<Node*> gathers_;
   std::vector<int64_t> counts_;
   Report* const report_;
-  const int64_t faults_;                                               // page_faults() when the map began
-  int64_t began_ = 0, choosing_ = 0;                                   // when the map began, and when choose() did
-  std::map<std::pair<const void*, const void*>, size_t> row_numbers_;  // by callee and weight
+  const int64_t faults_;                                 // page_faults() when the map began
+  int64_t began_ = 0, choosing_ = 0;                     // when the map began, and when choose() did
+  std::unordered_map<std::string, size_t> row_numbers_;  // by label
 };
 
 }  // namespace reel::batching::internal

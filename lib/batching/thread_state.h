@@ -1,4 +1,4 @@
-// The state of a thread that each fiber has for itself.
+// This file has ThreadStateSnapshot, which keeps the state of a thread that each fiber has for itself.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,7 @@
 #include "reel/nn/crf.h"
 
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "lib/autograd/saved_log.h"
@@ -108,7 +109,7 @@ class JoinedChains final : public batching::internal::Call {
   const Lengths* const ragged_;
 };
 
-/// Are they chains, so that a call of all is one of each? What is not, or an Error, is left to the CRF itself.
+/// Returns whether they are chains, so that a call of all is one of each. What is not, or an Error, is left to the CRF.
 bool are_chains(std::span<const Tensor> emissions, std::span<const Tensor> tags, bool may_be_empty) {
   if (emissions.empty() || emissions.size() != tags.size()) return false;
   for (size_t i = 0; i < emissions.size(); ++i) {
@@ -119,42 +120,53 @@ bool are_chains(std::span<const Tensor> emissions, std::span<const Tensor> tags,
   return true;
 }
 
-/// Returns true if the call was made as one with those of other examples.
-bool wait(JoinedChains& call) {
+/// Returns true if the call was made as one with those of other examples. If it found none, `alone` keeps its parts
+/// from waiting for some.
+bool wait(JoinedChains& call, std::optional<reel::detail::NoSuspendGuard>& alone) {
   batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler();
-  return scheduler && scheduler->wait(call);
+  if (!scheduler) return false;
+  if (scheduler->wait(call)) return true;
+  alone.emplace();
+  return false;
 }
 
 }  // namespace
 
 Tensor CRF::forward(const Tensor& emissions, const Tensor& tags, const Tensor& lengths) const {
+  std::optional<reel::detail::NoSuspendGuard> alone;
   if (!lengths.defined() && are_chains({&emissions, 1}, {&tags, 1}, false))
-    if (JoinedChains call(*this, {&emissions, 1}, {&tags, 1}, nullptr); wait(call)) return call.scores.squeeze(0);
+    if (JoinedChains call(*this, {&emissions, 1}, {&tags, 1}, nullptr); wait(call, alone))
+      return call.scores.squeeze(0);
   return reduced(crf_log_likelihood(by_steps(emissions, options, 3), by_steps(tags, options, 2), transitions,
                                     start_transitions, end_transitions, lengths, options.allowed),
                  options.reduction);
 }
 
 Tensor CRF::forward(TensorList emissions, TensorList tags) const {
+  std::optional<reel::detail::NoSuspendGuard> alone;
   if (are_chains(emissions, tags, true))
-    if (JoinedChains call(*this, emissions, tags, nullptr); wait(call)) return reduced(call.scores, options.reduction);
+    if (JoinedChains call(*this, emissions, tags, nullptr); wait(call, alone))
+      return reduced(call.scores, options.reduction);
   return reduced(crf_log_likelihood(emissions, tags, transitions, start_transitions, end_transitions, options.allowed),
                  options.reduction);
 }
 
 Tensor CRF::forward(const Ragged& emissions, const Ragged& tags) const {
   const Lengths* const lengths = emissions.lengths.get();
+  std::optional<reel::detail::NoSuspendGuard> alone;
   if (lengths && tags.lengths && *lengths == *tags.lengths &&
       are_chains({&emissions.values, 1}, {&tags.values, 1}, true) && lengths->total() == emissions.values.size(0))
-    if (JoinedChains call(*this, {&emissions.values, 1}, {&tags.values, 1}, lengths); wait(call))
+    if (JoinedChains call(*this, {&emissions.values, 1}, {&tags.values, 1}, lengths); wait(call, alone))
       return reduced(call.scores, options.reduction);
   return reduced(crf_log_likelihood(emissions, tags, transitions, start_transitions, end_transitions, options.allowed),
                  options.reduction);
 }
 
 CrfPaths CRF::decode(const Tensor& emissions, const Tensor& lengths) const {
+  std::optional<reel::detail::NoSuspendGuard> alone;
   if (!lengths.defined() && emissions.defined() && emissions.dim() == 2 && emissions.size(0) > 0)
-    if (JoinedChains call(*this, {&emissions, 1}, {}, nullptr); wait(call)) return {call.paths, call.scores.squeeze(0)};
+    if (JoinedChains call(*this, {&emissions, 1}, {}, nullptr); wait(call, alone))
+      return {call.paths, call.scores.squeeze(0)};
   const CrfPaths paths = crf_decode(by_steps(emissions, options, 3), transitions, start_transitions, end_transitions,
                                     lengths, options.allowed);
   return {by_steps(paths.tags, options, 2), paths.scores};

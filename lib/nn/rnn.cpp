@@ -143,8 +143,8 @@ void visit_states(Tensor& h, const auto& visit) { visit(h); }
 void visit_states(const CellState& state, const auto& visit) { visit(state.h), visit(state.c); }
 void visit_states(const Tensor& h, const auto& visit) { visit(h); }
 
-/// The call compute(x, state) of a net, which may be one call with others. x is a sequence, a list of them or a Ragged;
-/// the states of the call have a row for each sequence.
+/// A JoinedSequences is the call compute(x, state) of a net, which may be one call with others. x is a sequence, a list
+/// of them or a Ragged; the states of the call have a row for each sequence.
 template <class Net, class States, class Compute>
 class JoinedSequences final : public batching::internal::Call {
  public:
@@ -287,13 +287,22 @@ auto call_op(const RNN& net, const auto&... args) {
   return net.nonlinearity == RNNOptions::kRelu ? rnn_relu(args...) : rnn_tanh(args...);
 }
 
+/// A Compute is one function of a net for all kinds of sequences, so that their calls may be one.
+template <class Net>
+struct Compute {
+  const Net& net;
+  const std::vector<Tensor> weights;
+  const RecurrentOptions options;
+  auto operator()(const auto& x, const auto& state) const { return call_op(net, x, state, weights, options); }
+};
+
 }  // namespace
 
 template <class Derived>
 template <class Sequences, class State>
 auto Recurrent<Derived>::run(const Sequences& x, const State& state) const {
   const auto& net = static_cast<const Derived&>(*this);
-  const auto compute = [&](const auto& x, const State& state) { return call_op(net, x, state, flat_weights(), now()); };
+  const Compute<Derived> compute{net, flat_weights(), now()};
   if constexpr (std::is_same_v<Sequences, PackedSequence>)
     return compute(x, state);
   else

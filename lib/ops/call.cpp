@@ -185,7 +185,9 @@ void run_in_modes(const OpInfo& info, Inputs inputs, std::span<const Attribute> 
       const NoSuspendGuard no_suspend;
       return run_cast(info, inputs, attributes, call);
     }
-    if (scheduler->reports()) scheduler->note(info.name, "its calls are not batched");
+    if (scheduler->reports())
+      scheduler->note(info.name,
+                      info.batch == BatchPolicy::kNo ? "it is not batched" : "its arguments do not allow it");
   }
   run_cast(info, inputs, attributes, call);
 }

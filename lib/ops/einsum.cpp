@@ -266,7 +266,9 @@ Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const 
   const Shape &s1 = view_of(x1, "bilinear").shape, &s2 = view_of(x2, "bilinear").shape;
   REEL_CHECK(!s1.empty() && !s2.empty() && s1.back() == wv.shape[1] && s2.back() == wv.shape[2], "bilinear: x1 ", s1,
              " and x2 ", s2, " do not fit the weight's shape ", wv.shape);
-  return call("bilinear", {x1, x2, weight, bias}, {},
+  // Operands of different ranks are broadcast, so that dimension 0 is not that of the rows of both.
+  const Op op = s1.size() == s2.size() ? Op("bilinear") : Op("bilinear(broadcast)");
+  return call(op, {x1, x2, weight, bias}, {},
               [](const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias) {
                 const Tensor y = einsum("...i,kij,...j->...k", {x1, weight, x2});
                 return bias.defined() ? y + bias : y;

@@ -30,9 +30,9 @@ enum class Trace : uint8_t {
 enum class BatchPolicy : uint8_t {
   kNo,
   kRows,            ///< Calls are one whose inputs that have no rows are the same tensors.
-  kRowsByWeight,    ///< Likewise, of a matrix and a weight: a vector or matrix that requires grad.
-  kRowsBeforeRank,  ///< Likewise, of a tensor with more dimensions than the first attribute says.
-  kRowsOnGpu        ///< Likewise, on a GPU: for ops that are faster than a launch.
+  kRowsByWeight,    ///< As kRows, if the first input is a matrix and the last a vector or matrix that requires grad.
+  kRowsBeforeRank,  ///< As kRows, if the first input has more dimensions than the first attribute says.
+  kRowsOnGpu        ///< As kRows, if the first input is on a GPU, where a launch takes longer than the op.
 };
 
 /// An OpInfo says of an op what is not its mathematics: how the modes of a thread treat it.
@@ -350,6 +350,7 @@ inline constexpr auto kOps = [] {
       // einsum.cpp
       {.name = "einsum", .autocast = kToHalf, .trace = kParts},
       {.name = "bilinear", .autocast = kToHalf, .trace = kParts, .batch = BatchPolicy::kRows, .rows = 0b011},
+      {.name = "bilinear(broadcast)", .autocast = kToHalf, .trace = kParts},
       // activation.cpp
       {.name = "relu", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},
       {.name = "hardtanh", .batch = BatchPolicy::kRowsOnGpu, .rows = 0b1},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/base/op_modes.h"
+#include "reel/base/detail/no_suspend_guard.h"
 #include "reel/tensor.h"
 
 // Ops are written down as they run, for export: by `call` (lib/ops/call.h) and, below it, by `traced`. While a traced
@@ -98,6 +99,7 @@ class OpTrace {
   std::vector<Tensor> kept_;  // what has another value by now
   std::unordered_map<const TensorImpl*, Known> known_;
   std::unordered_map<const Storage*, std::vector<const TensorImpl*>> sharing_;
+  const detail::NoSuspendGuard no_suspend_;  // the trace is the thread's
 };
 
 /// One traced op, from its head to its end.

@@ -1,10 +1,14 @@
-// Ops, sequences and chains of several examples that become one call.
+// This file tests that calls of ops, sequences and chains of several examples become one.
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "reel/batching.h"
+#include "reel/onnx.h"
 #include "reel/reel.h"
+#include "test/support/folder.h"
 #include "test/support/pch.h"
 
 using namespace reel;
@@ -47,7 +51,7 @@ void check_like_alone(int n, nn::Module& net, const One& one, batching::Report* 
   for (size_t i = 0; i < got.size(); ++i) CHECK(difference(expected[i], got[i]) < 1e-5);
 }
 
-/// The groups of a row or, by the name of an op alone, of all weights of the op.
+/// Returns the groups of a row or, by the name of an op alone, of all weights of the op.
 int64_t groups(const batching::Report& report, const std::string& name) {
   int64_t all = 0;
   for (const batching::Report::Row& row : report.rows)
@@ -92,6 +96,24 @@ TEST_CASE("ops with one weight become one call, ops with two do not") {
   CHECK(groups_of("embedding", [&](const Tensor&, int i) {
           return embedding(net.a, tensor({i % 3}), {.scale_grad_by_freq = true});
         }) == 0);
+}
+
+TEST_CASE("a bilinear of operands of different ranks, and norms of other shapes, are not joined") {
+  struct Net : nn::Module {
+    nn::Parameter cube{*this, "cube", rand({3, 3, 3})};
+  } net;
+  const Tensor x = randn({3, 1, 3, 3}), y = randn({3, 1, 3});
+  check_like_alone(3, net, [&](int i) {
+    return std::vector{bilinear(x[i], y[i], net.cube, {}), bilinear(y[i], x[i].narrow(1, 0, 1), net.cube, {})};
+  });
+  const auto failed = batching::map(numbers(4), [&](int i) {
+    try {
+      return layer_norm(ones({1, 8}), {i == 2 ? 7 : 8}), 0;
+    } catch (const Error&) {
+      return 1;
+    }
+  });
+  CHECK(failed == std::vector{0, 0, 1, 0});
 }
 
 TEST_CASE("normalised dimensions are no rows, and images of two layouts are not joined") {
@@ -262,6 +284,38 @@ TEST_CASE("recurrent nets read the sequences of several examples, with and witho
   CHECK(groups(report, "gru (GRU)") == 4);
   CHECK(groups(report, "rnn (RNN)") == 4);
   for (const auto& other : report.unbatched) CHECK_THAT(other.name, !Contains("lstm") && !Contains("GRU"));
+}
+
+TEST_CASE("a sequence, a list and a Ragged of several examples become one call") {
+  nn::LSTM lstm(3, 4);
+  batching::Report report;
+  check_like_alone(
+      6, lstm,
+      [&](int i) {
+        const Tensor x = full({2, 3}, 0.1 * i);
+        if (i % 3 == 0) return std::vector{lstm(x).output};
+        if (i % 3 == 1) return std::vector{lstm(std::vector{x, x}).output[1]};
+        return std::vector{lstm(Ragged::of({x, x})).output.values};
+      },
+      &report);
+  CHECK(groups(report, "LSTM") == 1);
+}
+
+TEST_CASE("a model is exported in an example as outside of a map, while another example waits", "[cpu]") {
+  nn::Sequential net(nn::Linear(3, 3), nn::Tanh(), nn::Linear(3, 3));
+  const Folder folder;
+  const auto save = [&](const std::string& name) { onnx::save(net, {ones({1, 3})}, folder / name.c_str()); };
+  const auto bytes = [&](const std::string& name) {
+    std::ifstream file(folder / name.c_str(), std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  save("alone.onnx");
+  batching::map(numbers(3), [&](int i) {
+    if (i == 1) save("mapped.onnx");
+    return net(ones({1, 3}));
+  });
+  CHECK(bytes("alone.onnx").size() > 100);
+  CHECK(bytes("alone.onnx") == bytes("mapped.onnx"));
 }
 
 TEST_CASE("a state that does not fit fails for its own example") {

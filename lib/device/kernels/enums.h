@@ -1,4 +1,4 @@
-// The operations that a kernel of the table is told to compute.
+// This file has the enums that tell a kernel of the table which operation it computes.
 #pragma once
 
 namespace reel {
@@ -8,7 +8,7 @@ enum class ScanOp { kSum, kProd, kLogSumExp };
 enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
 enum class SegmentOp { kSum, kMean, kMax, kMin };
 
-/// The distribution of random numbers.
+/// RandomKind says which distribution random numbers have.
 enum class RandomKind {
   kUniform,      // [a, b)
   kNormal,       // mean a, std b

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 #include <vector>
 
@@ -26,7 +27,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  /// The rows of what calls have in common.
+  /// A Kind says what the rows of a call are.
   enum class Kind : uint8_t {
     kRows,      ///< Row i of the results depends on row i of the tensors only, along dimension 0.
     kSequences  ///< The call is of sequences of different lengths.
@@ -81,7 +82,7 @@ class BatchScheduler {
   /// Blocks the fiber until the call was batched (true: it has its result) or must run alone (false).
   virtual bool wait(Call& call) = 0;
   /// Notes for the report that the running fiber makes a call that does not wait.
-  virtual void note(const std::string& label, const char* reason) = 0;
+  virtual void note(std::string_view label, const char* reason) noexcept = 0;
   /// Notes for the report that the running fiber has called item().
   virtual void note_item() = 0;
   /// Returns true if there is another fiber, or a report.
