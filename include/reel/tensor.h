@@ -167,8 +167,8 @@ class Tensor : public TensorMethods {
   // Views: same storage, other shape or strides. Differentiable. Where nothing would change, transpose, t, squeeze(dim)
   // and index give this tensor itself, also under no_grad.
   ///@{
-  /// The same elements in row-major order under another shape, in which one size may be -1, or under that of another
-  /// tensor. Where that would need a copy view() throws and reshape() copies.
+  /// Returns the same elements in row-major order under another shape, in which one size may be -1, or under that of
+  /// another tensor. Where that would need a copy view() throws and reshape() copies.
   Tensor view(const Shape& shape) const;
   Tensor reshape(const Shape& shape) const;
   Tensor view_as(const Tensor& other) const { return view(other.shape()); }

@@ -81,7 +81,7 @@ class FiberScheduler final : public BatchScheduler {
   const detail::FiberWaits before_;
   detail::TransposedWeights weights_;  // which no example changes
   std::vector<Call*> calls_;           // which run_group_of() makes
-  // Of run_group, kept for their capacity.
+  // run_group uses these, which are kept for their capacity.
   std::vector<Tensor> parts_, inputs_, saved_;
   std::vector<Node*> gathers_;
   std::vector<int64_t> counts_;

@@ -43,7 +43,7 @@ class GradScaler {
 
   /// output times the scale. Of a half type with one element it becomes float32, in which the scale has room.
   Tensor scale(const Tensor& output);
-  std::vector<Tensor> scale(TensorList outputs);  ///< The same for each.
+  std::vector<Tensor> scale(TensorList outputs);  ///< Scales each of them.
   /// Divides the gradients of the optimizer's parameters by the scale, in place; sparse ones stay sparse. Once before
   /// step(), which does it otherwise. Gradients of float16 are an Error: parameters must be float32.
   void unscale_(optim::Optimizer& optimizer);

@@ -128,7 +128,7 @@ void init_process_group(const ProcessGroupOptions& options = {});
 /// Waits for all ranks, and leaves the job. A rank that waits in a collective for this one gets an Error which says
 /// that it left. At the end of the program it happens by itself.
 void destroy_process_group();
-bool is_initialized();  ///< Whether this process has a default group.
+bool is_initialized();  ///< Returns whether this process has a default group.
 int rank();             ///< Of this process in the job; 0 where no variable says otherwise. Does not initialize.
 int world_size();       ///< Of the job; 1 where no variable says otherwise. Does not initialize.
 int local_rank();       ///< On this machine. Does not initialize.

@@ -12,8 +12,8 @@
 #include "reel/tensor.h"
 
 #pragma GCC visibility push(default)
-// How calls of ops, layers and functions are batched inside of batching::map (reel/batching.h): each waits as a Call,
-// and the BatchScheduler of the thread makes one call of those that can be one.
+// Calls of ops, layers and functions are batched inside of batching::map (reel/batching.h): each waits as a Call, and
+// the BatchScheduler of the thread makes one call of those that can be one.
 namespace reel {
 class RowGroup;
 }
@@ -32,7 +32,7 @@ class Call {
     kRows,      ///< Row i of the results depends on row i of the tensors only, along dimension 0.
     kSequences  ///< The call is of sequences of different lengths.
   };
-  // What calls of kRows implement:
+  // Calls of kRows implement these:
   /// Makes the call with these in the place of its tensors, and keeps the result.
   virtual void run(std::span<const Tensor>) {}
   /// Returns the tensors of the kept result.
@@ -40,7 +40,7 @@ class Call {
   /// Makes this call's result from outputs[…][at]. The other call is the one that was made for the group; it may be
   /// this one, which is then the last that is asked.
   virtual void set_result_from_group(const Call&, std::span<std::vector<Tensor>>, size_t) {}
-  // What calls of kSequences implement:
+  // Calls of kSequences implement this:
   /// Makes all calls of the list that this is the first of, and their results, and records them as the group, if any.
   virtual void run_all(RowGroup*) {}
 
