@@ -11,6 +11,7 @@ enum Save : int { kNothing = 0, kInput = 1, kOutput = 2, kA = 1, kB = 4, kSame =
 
 template <class F, class... All>
 consteval int position(std::tuple<All...>*) {
+  static_assert((std::is_same_v<F, All> || ...), "a functor is named in a list of lib/functors");
   int at = 0;
   (void)((std::is_same_v<F, All> ? true : (++at, false)) || ...);
   return at;

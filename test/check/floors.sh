@@ -155,6 +155,10 @@ done
 for target in $(sed -n '/^foreach(name/,/)$/p' test/fuzz/CMakeLists.txt | tr -d '()' | sed 's/foreachname [^ ]* //'); do
   grep -qw "$target" .github/SECURITY.md || complain ".github/SECURITY.md: lacks the target $target (CONTRIBUTING, A reader)"
 done
+for target in $(sed -nE 's/^    \{"(\w+)", .*/\1/p' test/fuzz/targets.cpp); do
+  grep -E '^(foreach\(name|  set\(of_images|   ) ' test/fuzz/CMakeLists.txt | grep -qw "$target" ||
+    complain "test/fuzz/CMakeLists.txt: lacks the target $target (CONTRIBUTING, A reader)"
+done
 for optimizer in $(sed -nE 's/^class (\w+) : public OptimizerWith.*/\1/p' include/reel/optim/*.h); do
   [[ $optimizer == LBFGS ]] || grep -q "maker<$optimizer>" test/optim/every.cpp ||
     complain "test/optim/every.cpp: makers lacks $optimizer (CONTRIBUTING, An optimizer)"
