@@ -287,22 +287,20 @@ auto call_op(const RNN& net, const auto&... args) {
   return net.nonlinearity == RNNOptions::kRelu ? rnn_relu(args...) : rnn_tanh(args...);
 }
 
-/// A Compute is one function of a net for all kinds of sequences, so that their calls may be one.
-template <class Net>
-struct Compute {
-  const Net& net;
-  const std::vector<Tensor> weights;
-  const RecurrentOptions options;
-  auto operator()(const auto& x, const auto& state) const { return call_op(net, x, state, weights, options); }
-};
-
 }  // namespace
+
+template <class Derived>
+auto Recurrent<Derived>::op() const {
+  return [this](const auto& x, const auto& state) {
+    return call_op(static_cast<const Derived&>(*this), x, state, flat_weights(), now());
+  };
+}
 
 template <class Derived>
 template <class Sequences, class State>
 auto Recurrent<Derived>::run(const Sequences& x, const State& state) const {
   const auto& net = static_cast<const Derived&>(*this);
-  const Compute<Derived> compute{net, flat_weights(), now()};
+  const auto compute = op();
   if constexpr (std::is_same_v<Sequences, PackedSequence>)
     return compute(x, state);
   else

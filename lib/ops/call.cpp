@@ -169,7 +169,7 @@ bool may_be_batched(const OpInfo& info, Inputs inputs, std::span<const Attribute
   switch (info.batch) {
     case BatchPolicy::kRows: return true;
     case BatchPolicy::kRowsByWeight: return is_weight(*inputs.back()) && dims_of_first() == 2;
-    case BatchPolicy::kRowsBeforeRank: return dims_of_first() > attributes[0].integer;
+    case BatchPolicy::kRowsBeforeRank: return std::cmp_greater(dims_of_first(), attributes[0].list().size());
     case BatchPolicy::kRowsOnGpu: return inputs[0]->defined() && inputs[0]->device() != kCPU;
     default: return false;
   }

@@ -323,8 +323,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
                   double eps) {
   constexpr Op op = "layer_norm";
   view_of(x, op);
-  return call(op, {x, weight, bias},
-              {{"rank", normalized_shape.size()}, {"normalized_shape", normalized_shape}, {"eps", eps}},
+  return call(op, {x, weight, bias}, {{"normalized_shape", normalized_shape}, {"eps", eps}},
               [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
                 const View& view = view_of(x);
                 const Frame frame = last_dimensions(op, view, normalized_shape);
@@ -340,8 +339,7 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& we
   const double smallest =
       view_of(x, op).dtype == kFloat64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
   const double added = eps.value_or(smallest);
-  return call(op, {x, weight},
-              {{"rank", normalized_shape.size()}, {"normalized_shape", normalized_shape}, {"eps", added}},
+  return call(op, {x, weight}, {{"normalized_shape", normalized_shape}, {"eps", added}},
               [&](const Tensor& x, const Tensor& weight) {
                 const View& view = view_of(x);
                 const Frame frame = last_dimensions(op, view, normalized_shape);

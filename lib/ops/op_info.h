@@ -31,7 +31,7 @@ enum class BatchPolicy : uint8_t {
   kNo,
   kRows,            ///< Calls are one whose inputs that have no rows are the same tensors.
   kRowsByWeight,    ///< As kRows, if the first input is a matrix and the last a vector or matrix that requires grad.
-  kRowsBeforeRank,  ///< As kRows, if the first input has more dimensions than the first attribute says.
+  kRowsBeforeRank,  ///< As kRows, if the first input has more dimensions than the first attribute, a list, has sizes.
   kRowsOnGpu        ///< As kRows, if the first input is on a GPU, where a launch takes longer than the op.
 };
 

@@ -51,6 +51,8 @@ struct Recurrent : Layer<Derived> {
   Recurrent(int64_t input_size, int64_t hidden_size, int64_t proj_size, const RecurrentOptions& options);
   RecurrentOptions now() const;              ///< `options` with `training`.
   std::vector<Tensor> flat_weights() const;  ///< As the ops take them.
+  /// Returns the op of the net, a function of sequences of any kind and a state.
+  auto op() const;
   /// Returns what the op of the net returns, which may be computed together with other calls of it.
   template <class Sequences, class State>
   auto run(const Sequences& x, const State& state) const;

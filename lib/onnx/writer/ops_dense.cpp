@@ -202,19 +202,18 @@ void group_norm(Emitter& e) {
   e.set(result);
 }
 Shape normalized(const Emitter& e) {
-  const Shape x = e.shape(0);
-  Shape last;
-  for (int d = x.size() - static_cast<int>(e.integer("rank")); d < x.size(); ++d) last.push_back(x[d]);
-  return last;
+  Shape shape;
+  for (const int64_t size : e.list("normalized_shape")) shape.push_back(size);
+  return shape;
 }
 void layer_norm(Emitter& e) {
   e.is("LayerNormalization", {e.in(0), parameter(e, 1, normalized(e), 1), e.in(2)},
-       {{"axis", -e.integer("rank")}, {"epsilon", e.real("eps")}});
+       {{"axis", -int64_t{normalized(e).size()}}, {"epsilon", e.real("eps")}});
 }
 void rms_norm(Emitter& e) {
   const Name x = e.in(0);
   List dims;
-  for (int64_t d = -e.integer("rank"); d < 0; ++d) dims.push_back(d);
+  for (int64_t d = -int64_t{normalized(e).size()}; d < 0; ++d) dims.push_back(d);
   const Name square = e.node("ReduceMean", {e.node("Mul", {x, x})}, {{"axes", dims}, {"keepdims", 1}});
   const Name root = e.node("Sqrt", {e.node("Add", {square, e.scalar(e.real("eps"), e.dtype(0))})});
   const Name y = e.node("Div", {x, root});
