@@ -2,6 +2,7 @@
 
 #include "lib/autograd/gradient_ops.h"
 #include "lib/base/fork_lock.h"
+#include "lib/base/lazy.h"
 #include "lib/base/sanitizers.h"
 #include "lib/device/device.h"
 #include "reel/autograd.h"
@@ -15,8 +16,8 @@ struct LeafIds {
   uint32_t next = 0;
 };
 LeafIds& leaf_ids() {
-  static LeafIds* const ids = new LeafIds;
-  return *ids;
+  static constinit Lazy<LeafIds> ids;
+  return ids.get();
 }
 
 // Leaves that are being freed. A hook may hold the last handle to the next one, and so on: a recursion would overflow

@@ -15,14 +15,15 @@ constinit std::mutex forking;  // guards the list, and is held by a thread that 
 
 ForkLock::ForkLock(Order order, void* on, Call lock, Call unlock, Call renew)
     : order_(order), on_(on), lock_(lock), unlock_(unlock), renew_(renew) {
-  static const int registered = pthread_atfork(
-      before_fork, [] { after_fork(&ForkLock::unlock_), forking.unlock(); },
-      [] {
-        after_fork(&ForkLock::renew_);
-        new (&forking) std::mutex;
-      });
-  static_cast<void>(registered);  // it fails where there is no memory: then children do without
   const std::lock_guard guard(forking);
+  // Where there is no memory the registration fails, and children do without.
+  if (!first)
+    pthread_atfork(
+        before_fork, [] { after_fork(&ForkLock::unlock_), forking.unlock(); },
+        [] {
+          after_fork(&ForkLock::renew_);
+          new (&forking) std::mutex;
+        });
   ForkLock** link = &first;
   while (*link && (*link)->order_ <= order_) link = &(*link)->next_;
   next_ = *link;

@@ -1,5 +1,6 @@
 // The destructor of a POSIX key makes the calls at the end of a thread.
 #include "lib/base/per_thread.h"
+#include "lib/base/lazy.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -36,7 +37,8 @@ std::optional<pthread_key_t> make_key() {
 }  // namespace
 
 void at_thread_end(ThreadEnd& end) noexcept {
-  static const std::optional<pthread_key_t> key = make_key();
+  static constinit Lazy<std::optional<pthread_key_t>> made;
+  const std::optional<pthread_key_t>& key = made.get(make_key);
   end.next = std::exchange(ends, &end);
   if (key) pthread_setspecific(*key, &ends);
 }

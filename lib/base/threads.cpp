@@ -1,4 +1,5 @@
 #include "reel/threads.h"
+#include "lib/base/lazy.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -126,8 +127,8 @@ int initial_threads() {
 }
 
 std::atomic<int>& threads_per_op() {
-  static std::atomic<int> threads = initial_threads();
-  return threads;
+  static constinit Lazy<std::atomic<int>> threads;
+  return threads.get(initial_threads);
 }
 
 // ---- the pool -------------------------------------------------------------------------------------------------------
@@ -280,8 +281,10 @@ struct Pool {
 constinit Pool pool;
 
 void Pool::start(int wanted) {
-  static const int at_fork = pthread_atfork(nullptr, nullptr, [] { new (&pool) Pool; });  // a child has no helpers
-  if (at_fork != 0) return;
+  static constinit Lazy<int> at_fork;
+  const int failed =
+      at_fork.get([] { return pthread_atfork(nullptr, nullptr, [] { new (&pool) Pool; }); });  // a child has no helpers
+  if (failed) return;
   try {
     for (; helpers < wanted; ++helpers) {
       std::thread helper([] { pool.help(); });

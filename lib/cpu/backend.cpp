@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "lib/base/lazy.h"
 #include "lib/cpu/kernels.h"
 #include "reel/threads.h"
 
@@ -64,10 +65,13 @@ KernelTable make_table() {
 }  // namespace
 }  // namespace cpu
 
-constinit std::atomic<const KernelTable*> profiling_table = nullptr;
+constinit std::atomic<const KernelTable*> current_cpu_kernels = nullptr;
 
 const KernelTable& cpu_kernels() {
-  static const KernelTable table = cpu::make_table();
+  static constinit Lazy<KernelTable> lazy;
+  const KernelTable& table = lazy.get(cpu::make_table);
+  const KernelTable* none = nullptr;
+  current_cpu_kernels.compare_exchange_strong(none, &table);
   return table;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "lib/base/lazy.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/onednn.h"
 #include "lib/device/kernels/gemm.h"
@@ -125,17 +126,21 @@ void run(const Gemm& g, bool onednn) {
 }  // namespace
 
 bool openblas_has_avx512() {
-  static const bool known = [] {
+  static constinit Lazy<bool> known;
+  return known.get([] {
     const std::string_view core = openblas_get_corename();
     return core == "SkylakeX" || core == "Cooperlake" || core == "Sapphirerapids";
-  }();
-  return known;
+  });
 }
 
 void large_gemm(const Gemm& gemm, bool avx512) {
   // The tiles are divided among reel's own threads.
-  static const bool single = (OpenblasCall(), openblas_set_num_threads(1), true);
-  static_cast<void>(single);
+  static constinit Lazy<bool> single;
+  single.get([] {
+    const OpenblasCall call;
+    openblas_set_num_threads(1);
+    return true;
+  });
   gemm.dtype == kFloat32 ? run<float>(gemm, avx512 && is_faster_with_onednn(gemm)) : run<double>(gemm, false);
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "lib/base/fork_lock.h"
+#include "lib/base/lazy.h"
 
 namespace reel::cpu {
 namespace {
@@ -86,8 +87,8 @@ struct OpenMp {
   bool found() const { return max_threads && set_num_threads; }
 };
 const OpenMp& openmp() {
-  static const OpenMp functions;
-  return functions;
+  static constinit Lazy<OpenMp> functions;
+  return functions.get();
 }
 
 }  // namespace

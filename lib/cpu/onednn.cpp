@@ -1,12 +1,13 @@
 #include "lib/cpu/onednn.h"
 
+#include "lib/base/lazy.h"
 #include "lib/base/per_thread.h"
 #include "lib/cpu/kernels.h"
 
 namespace reel::cpu {
 dnnl::engine& onednn_engine() {
-  static auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed
-  return engine;
+  static constinit Lazy<dnnl::engine> engine;
+  return engine.get([] { return dnnl::engine(dnnl::engine::kind::cpu, 0); });
 }
 
 dnnl::stream& onednn_stream() {

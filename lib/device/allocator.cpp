@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lib/base/fork_lock.h"
+#include "lib/base/lazy.h"
 #include "lib/base/per_thread.h"
 #include "lib/device/block_pool.h"
 #include "lib/device/device.h"
@@ -107,8 +108,8 @@ struct Depot {
   size_t share_of_thread();
 };
 Depot& depot() {
-  static Depot* const depot = new Depot;
-  return *depot;
+  static constinit Lazy<Depot> depot;
+  return depot.get();
 }
 /// Locks the depot's mutex. In a forked child it drops the caches of the other threads, which are gone with the memory
 /// that they had.
@@ -291,8 +292,8 @@ struct Holders {
   std::map<const Storage*, Holder> all;
 };
 Holders& holders() {
-  static Holders* const holders = new Holders;
-  return *holders;
+  static constinit Lazy<Holders> holders;
+  return holders.get();
 }
 ForkLock holders_lock(ForkLock::Order::kTensors, holders().mutex);
 }  // namespace
@@ -344,10 +345,10 @@ void release_shared(Cache* mine, void* block, size_t bytes) {
   count(mine, -static_cast<int64_t>(all));
 }
 
-// Is made when the program starts and never destroyed; a copy of it allocates nothing.
+// Is made when the program starts; a copy of it allocates nothing.
 const OutOfMemoryError& bare_out_of_memory() {
-  static const auto& error = *new OutOfMemoryError("out of memory, also for a message that says where");
-  return error;
+  static constinit Lazy<OutOfMemoryError> error;
+  return error.get([] { return OutOfMemoryError("out of memory, also for a message that says where"); });
 }
 [[maybe_unused]] const OutOfMemoryError& made_early = bare_out_of_memory();
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "lib/base/lazy.h"
 #include "lib/device/allocator.h"
 #include "lib/device/kernels/table.h"
 
@@ -83,8 +84,8 @@ class CpuRuntime final : public DeviceRuntime {
 
   std::shared_ptr<DeviceStream> new_stream(int device) override { return current_stream(device); }
   std::shared_ptr<DeviceStream> current_stream(int) override {
-    static auto& only = *new std::shared_ptr<CpuStream>(new CpuStream);  // never destroyed, like those of GPUs
-    return only;
+    static constinit Lazy<std::shared_ptr<CpuStream>> only;
+    return only.get([] { return std::make_shared<CpuStream>(); });
   }
   DeviceStream* follow(DeviceStream*, int) override { return current_stream(0).get(); }
   void follow_block(void*, int) override {}

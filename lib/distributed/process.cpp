@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "lib/base/lazy.h"
 #include "lib/distributed/group.h"
 #include "lib/distributed/thread_members.h"
 #include "lib/tensor/profile.h"
@@ -237,24 +238,23 @@ struct Global {
     connection.reset();
   }
 };
-/// Returns the process's group, which is never destroyed, since threads and destructors of the program may ask for it
-/// until the very end; but the other ranks learn that this one has ended.
+/// Returns the process's group. At the end of the process the other ranks learn that this one has ended.
 Global& global() {
-  static Global& instance = *new Global;
-  static const struct End {
-    ~End() {
-      const std::unique_lock lock(instance.mutex, std::try_to_lock);
-      if (lock) instance.ended = true, instance.reset();
-    }
-  } end;
-  static_cast<void>(end);
-  return instance;
+  static constinit Lazy<Global> instance;
+  return instance.get([] {
+    std::atexit([] {
+      Global& ended = global();
+      const std::unique_lock lock(ended.mutex, std::try_to_lock);
+      if (lock) ended.ended = true, ended.reset();
+    });
+    return Global();
+  });
 }
 thread_local OfProcess<Process> of_thread;
 
 const Launch& launch() {
-  static const Launch& instance = *new Launch(Launch::from_environment());  // never destroyed
-  return instance;
+  static constinit Lazy<Launch> instance;
+  return instance.get(Launch::from_environment);
 }
 
 Process* current() {

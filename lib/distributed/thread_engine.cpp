@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/lazy.h"
 #include "lib/distributed/engine.h"
 #include "lib/distributed/mailbox.h"
 
@@ -153,8 +154,8 @@ class Hub {
 class Hubs {
  public:
   static Hubs& of_process() {
-    static auto& hubs = *new Hubs;  // never destroyed: ranks may be threads that outlive static objects
-    return hubs;
+    static constinit Lazy<Hubs> hubs;
+    return hubs.get();
   }
   std::string add(const std::shared_ptr<Hub>& hub) {
     const std::lock_guard lock(mutex_);

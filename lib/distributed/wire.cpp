@@ -1,4 +1,5 @@
 #include "lib/distributed/wire.h"
+#include "lib/base/lazy.h"
 
 #include <unistd.h>
 
@@ -171,11 +172,11 @@ std::string short_run_id(const std::string& run_id) {
 }
 
 uint64_t process_number() {
-  static const uint64_t number = [] {
+  static constinit Lazy<uint64_t> number;
+  return number.get([] {
     std::random_device random;
     return uint64_t{random()} << 32 ^ random() ^ static_cast<uint64_t>(::getpid());
-  }();
-  return number;
+  });
 }
 
 Milliseconds patience_of(Milliseconds heartbeat) { return heartbeat + std::min(heartbeat / 4, Milliseconds(500)); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "lib/base/lazy.h"
 #include "lib/onnx/one_to_one.h"
 
 // The ops of ai.onnx, opsets 9 to 20, in those of reel: https://onnx.ai/onnx/operators
@@ -363,8 +364,8 @@ std::vector<Tensor> Call::inputs() const {
 }
 
 const OpTable& op_table() {
-  static const auto& table = *new OpTable(make_table());  // never destroyed
-  return table;
+  static constinit Lazy<OpTable> table;
+  return table.get(make_table);
 }
 
 void link(Graph& graph) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "lib/device/device.h"
 #include "lib/device/kernels/enums.h"
@@ -22,9 +23,11 @@ uint64_t scramble(uint64_t x) {
 }
 
 GeneratorState& generator() {
-  static std::atomic<uint64_t> threads{0};
-  thread_local GeneratorState state{.seed = scramble(threads.fetch_add(1)), .offset = 0};
-  return state;
+  static constinit std::atomic<uint64_t> threads{0};
+  static constinit thread_local std::optional<GeneratorState> state;
+  if (!state) [[unlikely]]
+    state = {.seed = scramble(threads.fetch_add(1)), .offset = 0};
+  return *state;
 }
 
 /// The state for n numbers, which are then used up.

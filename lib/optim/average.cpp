@@ -1,5 +1,6 @@
 #include "reel/optim/average.h"
 
+#include <array>
 #include <string>
 
 #include "lib/device/device.h"
@@ -36,7 +37,7 @@ void WeightAverage::update() {
     undo_if_capture_fails([this, before = updates_] { updates_ = before; });
   }
   const double by = updates_ ? weight(updates_) : 1;
-  static const auto& no_states = *new std::vector<Tensor>(functors::kMaxStates);  // never destroyed
+  const std::array<Tensor, functors::kMaxStates> no_states;
   UpdateBatch batch;
   batch.next({0, updates_});
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -1,5 +1,5 @@
 #pragma once
-#include <vector>
+#include <span>
 
 #include "lib/ops/update.h"
 
@@ -20,7 +20,7 @@ inline Tensor fitted(const Tensor& x, DType dtype, const Tensor& parameter) {
 
 /// Runs the kernel of a functor (lib/functors/update.h) over p and those of its states that it has.
 template <class Functor>
-void take_step(const Functor& functor, const Tensor& p, const Tensor& grad, const std::vector<Tensor>& tensors,
+void take_step(const Functor& functor, const Tensor& p, const Tensor& grad, std::span<const Tensor> tensors,
                const Tensor* ids = nullptr) {
   const UpdateStates states(tensors.data(), functors::kMaxStates);
   if (p.is_contiguous() && grad.dtype() == p.dtype()) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "lib/base/fork_lock.h"
+#include "lib/base/lazy.h"
 #include "lib/base/per_thread.h"
 #include "lib/device/allocator.h"
 #include "lib/device/kernels/copy.h"
@@ -42,7 +43,6 @@ struct Buffer {
   int64_t in_use_before = 0;  // the thread's bytes in use when its first event began
 };
 
-/// Never destroyed, since threads and static objects may end after any other static object.
 struct Recorder {
   std::mutex mutex;
   std::vector<std::shared_ptr<Buffer>> buffers;
@@ -51,8 +51,8 @@ struct Recorder {
   int64_t start = 0;
 };
 Recorder& recorder() {
-  static Recorder* const recorder = new Recorder;
-  return *recorder;
+  static constinit Lazy<Recorder> recorder;
+  return recorder.get();
 }
 
 /// MyBuffer refers to the buffer that this thread writes to. It has a share, since another recording may begin
@@ -264,8 +264,9 @@ std::string op_name(std::string_view text) {
 }
 template <class Functor>
 const char* name_of_functor() {
-  static const std::string& name = *new std::string(op_name(__PRETTY_FUNCTION__));  // never destroyed
-  return name.c_str();
+  static constinit Lazy<std::string> name;
+  constexpr const char* function = __PRETTY_FUNCTION__;
+  return name.get([] { return op_name(function); }).c_str();
 }
 
 struct PutStandIns {
@@ -303,16 +304,17 @@ int users_of_stand_ins = 0;
 
 void use_stand_ins() {
   const std::lock_guard lock(stand_ins);
-  static const KernelTable* const table = [] {
+  static constinit Lazy<KernelTable> table;
+  const KernelTable& recording = table.get([] {
     real = &cpu_kernels();
-    return new KernelTable(make_recording_table());
-  }();
+    return make_recording_table();
+  });
   ++users_of_stand_ins;
-  profiling_table = table;
+  current_cpu_kernels = &recording;
 }
 void release_stand_ins() {
   const std::lock_guard lock(stand_ins);
-  if (!--users_of_stand_ins) profiling_table = nullptr;
+  if (!--users_of_stand_ins) current_cpu_kernels = real;
 }
 
 void start() {

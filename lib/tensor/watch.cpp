@@ -7,6 +7,7 @@
 #include "lib/autograd/tape.h"
 #include "lib/autograd/trace.h"
 #include "lib/base/fork_lock.h"
+#include "lib/base/lazy.h"
 
 namespace reel {
 
@@ -21,15 +22,14 @@ struct Object {
   const void* thread;
   std::vector<void*> stack;
 };
-// Never destroyed, since tensors in static storage may be freed after any other static object.
 struct Objects {
   std::mutex mutex;
   std::map<const void*, Object> alive;
   uint64_t next = 0;
 };
 Objects& objects() {
-  static Objects* const objects = new Objects;
-  return *objects;
+  static constinit Lazy<Objects> objects;
+  return objects.get();
 }
 ForkLock objects_lock(ForkLock::Order::kMemory, objects().mutex);
 

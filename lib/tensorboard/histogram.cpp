@@ -1,4 +1,5 @@
 #include "lib/tensorboard/histogram.h"
+#include "lib/base/lazy.h"
 
 #include <algorithm>
 #include <array>
@@ -11,13 +12,13 @@ namespace {
 
 // The positive bounds: 1e-12, 1.1e-12, … to 1e20, as TensorFlow's histogram.cc has them, and the largest number.
 const std::vector<double>& bounds() {
-  static const auto& all = *[] {  // never destroyed
-    auto* const bounds = new std::vector<double>;
-    for (double bound = 1e-12; bound < 1e20; bound *= 1.1) bounds->push_back(bound);
-    bounds->push_back(std::numeric_limits<double>::max());
+  static constinit Lazy<std::vector<double>> all;
+  return all.get([] {
+    std::vector<double> bounds;
+    for (double bound = 1e-12; bound < 1e20; bound *= 1.1) bounds.push_back(bound);
+    bounds.push_back(std::numeric_limits<double>::max());
     return bounds;
-  }();
-  return all;
+  });
 }
 
 // Finds bounds by the leading bits of a number: a step of the first 6 bits of its mantissa is less than 2 %, so that
@@ -50,7 +51,8 @@ class Finder {
 
 template <class T>
 Histogram Histogram::of(std::span<const T> values) {
-  static const Finder find;
+  static constinit Lazy<Finder> finder;
+  const Finder& find = finder.get();
   // Limits, ascending: -max (which nothing is below) … -1e-12, 0, 1e-12 … max, which the last bucket takes as well.
   const std::vector<double>& positive = bounds();
   const size_t n = positive.size(), buckets = 2 * n + 1;

@@ -286,16 +286,16 @@ const KernelTable& cpu_kernels();
 /// on. Throws one clear Error for one that this build or machine does not have.
 const KernelTable& device_kernels(Device device);
 
-/// What takes the place of the CPU's table while lib/tensor/profile.cpp records.
-extern constinit std::atomic<const KernelTable*> profiling_table;
+/// The table that ops on the CPU use: nullptr before the first op, cpu_kernels(), or what takes its place while
+/// lib/tensor/profile.cpp records.
+extern constinit std::atomic<const KernelTable*> current_cpu_kernels;
 
 /// The table of a device.
 inline const KernelTable& kernels_on(Device device) {
-  static const KernelTable& cpu = cpu_kernels();
   if (device.type != DeviceType::kCPU) [[unlikely]]
     return device_kernels(device);
-  const KernelTable* stand_in = profiling_table.load(std::memory_order_relaxed);
-  return stand_in ? *stand_in : cpu;
+  const KernelTable* const current = current_cpu_kernels.load(std::memory_order_acquire);
+  return current ? *current : cpu_kernels();
 }
 
 }  // namespace reel

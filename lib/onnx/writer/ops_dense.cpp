@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lib/base/lazy.h"
 #include "lib/onnx/writer/emitter.h"
 
 // Products, convolutions, pooling, normalization.
@@ -238,31 +239,32 @@ void interpolate(Emitter& e) {
 }  // namespace
 
 const EmitTable& dense_ops() {
-  // The table is never destroyed, since destructors of the program may export models.
-  static const auto& table = *new EmitTable{
-      {"mm", mm},
-      {"matmul", matmul},
-      {"bmm", matmul},
-      {"linear", linear},
-      {"linear_relu", linear},
-      {"conv1d", conv},
-      {"conv2d", conv},
-      {"conv3d", conv},
-      {"conv_transpose1d", conv_transpose},
-      {"conv_transpose2d", conv_transpose},
-      {"conv_transpose3d", conv_transpose},
-      {"unfold", unfold},
-      {"fold", fold},
-      {"max_pool", max_pool},
-      {"avg_pool", avg_pool},
-      {"batch_norm", batch_norm},
-      {"instance_norm", instance_norm},
-      {"group_norm", group_norm},
-      {"layer_norm", layer_norm},
-      {"rms_norm", rms_norm},
-      {"interpolate", interpolate},
-  };
-  return table;
+  static constinit Lazy<EmitTable> table;
+  return table.get([] {
+    return EmitTable{
+        {"mm", mm},
+        {"matmul", matmul},
+        {"bmm", matmul},
+        {"linear", linear},
+        {"linear_relu", linear},
+        {"conv1d", conv},
+        {"conv2d", conv},
+        {"conv3d", conv},
+        {"conv_transpose1d", conv_transpose},
+        {"conv_transpose2d", conv_transpose},
+        {"conv_transpose3d", conv_transpose},
+        {"unfold", unfold},
+        {"fold", fold},
+        {"max_pool", max_pool},
+        {"avg_pool", avg_pool},
+        {"batch_norm", batch_norm},
+        {"instance_norm", instance_norm},
+        {"group_norm", group_norm},
+        {"layer_norm", layer_norm},
+        {"rms_norm", rms_norm},
+        {"interpolate", interpolate},
+    };
+  });
 }
 
 }  // namespace reel::onnx::writer

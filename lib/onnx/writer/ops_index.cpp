@@ -1,3 +1,4 @@
+#include "lib/base/lazy.h"
 #include "lib/onnx/writer/emitter.h"
 
 // Ops that look elements up.
@@ -56,21 +57,22 @@ void one_hot(Emitter& e) {
 }  // namespace
 
 const EmitTable& index_ops() {
-  // The table is never destroyed, since destructors of the program may export models.
-  static const auto& table = *new EmitTable{
-      {"index_select", index_select},
-      {"embedding", embedding},
-      {"embedding(one call)", embedding},
-      {"embedding_bag", embedding_bag},
-      {"index_copy", [](Emitter& e) { put_slices(e, "none"); }},
-      {"index_add", [](Emitter& e) { put_slices(e, "add"); }},
-      {"gather", gather},
-      {"scatter", [](Emitter& e) { scatter(e, "none"); }},
-      {"scatter_add", [](Emitter& e) { scatter(e, "add"); }},
-      {"scatter_mul", [](Emitter& e) { scatter(e, "mul"); }},
-      {"one_hot", one_hot},
-  };
-  return table;
+  static constinit Lazy<EmitTable> table;
+  return table.get([] {
+    return EmitTable{
+        {"index_select", index_select},
+        {"embedding", embedding},
+        {"embedding(one call)", embedding},
+        {"embedding_bag", embedding_bag},
+        {"index_copy", [](Emitter& e) { put_slices(e, "none"); }},
+        {"index_add", [](Emitter& e) { put_slices(e, "add"); }},
+        {"gather", gather},
+        {"scatter", [](Emitter& e) { scatter(e, "none"); }},
+        {"scatter_add", [](Emitter& e) { scatter(e, "add"); }},
+        {"scatter_mul", [](Emitter& e) { scatter(e, "mul"); }},
+        {"one_hot", one_hot},
+    };
+  });
 }
 
 }  // namespace reel::onnx::writer

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/base/lazy.h"
 #include "lib/onnx/one_to_one.h"
 #include "lib/onnx/writer/emitter.h"
 
@@ -187,50 +188,51 @@ EmitTable with_one_to_one(EmitTable table) {
 }  // namespace
 
 const EmitTable& pointwise_ops() {
-  // The table is never destroyed, since destructors of the program may export models.
-  static const auto& table = *new EmitTable(with_one_to_one({
-      {"expm1", by<kExpm1>},
-      {"log1p", by<kLog1p>},
-      {"rsqrt", by<kRsqrt>},
-      {"square", by<kSquare>},
-      {"erfc", by<kErfc>},
-      {"log2", by<kLog2>},
-      {"log10", by<kLog10>},
-      {"exp2", by<kExp2>},
-      {"trunc", by<kTrunc>},
-      {"nan_to_num", by<kNanToNum>},
-      {"relu6", clamp},
-      {"hardtanh", clamp},
-      {"clamp", clamp},
-      {"leaky_relu",
-       [](Emitter& e) {
-         e.is("LeakyRelu", {e.in(0)}, {{"alpha", e.real("slope")}});
-       }},
-      {"elu", by<kElu>},
-      {"selu", by<kElu>},
-      {"celu", by<kElu>},
-      {"gelu", by<kGelu>},
-      {"gelu_tanh", by<kGeluTanh>},
-      {"silu", by<kSilu>},
-      {"mish", by<kMish>},
-      {"logsigmoid", by<kLogSigmoid>},
-      {"hardswish", by<kHardswish>},
-      {"softplus", by<kSoftplus>},
-      {"fmod", by<kFmod>},
-      {"remainder", by<kRemainder>},
-      {"floor_divide", by<kFloorDivide>},
-      {"hypot", by<kHypot>},
-      {"atan2", by<kAtan2>},
-      {"logaddexp", by<kLogaddexp>},
-      {"xlogy", by<kXlogy>},
-      {"prelu", by<kPrelu>},
-      {"lerp", by<kLerp>},
-      {"addcmul", by<kAddcmul>},
-      {"addcdiv", by<kAddcdiv>},
-      {"ne", ne},
-      {"where", where},
-  }));
-  return table;
+  static constinit Lazy<EmitTable> table;
+  return table.get([] {
+    return with_one_to_one({
+        {"expm1", by<kExpm1>},
+        {"log1p", by<kLog1p>},
+        {"rsqrt", by<kRsqrt>},
+        {"square", by<kSquare>},
+        {"erfc", by<kErfc>},
+        {"log2", by<kLog2>},
+        {"log10", by<kLog10>},
+        {"exp2", by<kExp2>},
+        {"trunc", by<kTrunc>},
+        {"nan_to_num", by<kNanToNum>},
+        {"relu6", clamp},
+        {"hardtanh", clamp},
+        {"clamp", clamp},
+        {"leaky_relu",
+         [](Emitter& e) {
+           e.is("LeakyRelu", {e.in(0)}, {{"alpha", e.real("slope")}});
+         }},
+        {"elu", by<kElu>},
+        {"selu", by<kElu>},
+        {"celu", by<kElu>},
+        {"gelu", by<kGelu>},
+        {"gelu_tanh", by<kGeluTanh>},
+        {"silu", by<kSilu>},
+        {"mish", by<kMish>},
+        {"logsigmoid", by<kLogSigmoid>},
+        {"hardswish", by<kHardswish>},
+        {"softplus", by<kSoftplus>},
+        {"fmod", by<kFmod>},
+        {"remainder", by<kRemainder>},
+        {"floor_divide", by<kFloorDivide>},
+        {"hypot", by<kHypot>},
+        {"atan2", by<kAtan2>},
+        {"logaddexp", by<kLogaddexp>},
+        {"xlogy", by<kXlogy>},
+        {"prelu", by<kPrelu>},
+        {"lerp", by<kLerp>},
+        {"addcmul", by<kAddcmul>},
+        {"addcdiv", by<kAddcdiv>},
+        {"ne", ne},
+        {"where", where},
+    });
+  });
 }
 
 }  // namespace reel::onnx::writer

@@ -1,3 +1,4 @@
+#include "lib/base/lazy.h"
 #include "lib/onnx/writer/emitter.h"
 
 // Reductions, scans and order.
@@ -58,25 +59,26 @@ void ranked(Emitter& e) {
 }  // namespace
 
 const EmitTable& reduction_ops() {
-  // The table is never destroyed, since destructors of the program may export models.
-  static const auto& table = *new EmitTable{
-      {"sum", sum},
-      {"mean", mean},
-      {"prod", prod},
-      {"amax", max},
-      {"amin", min},
-      {"any", max},
-      {"all", min},
-      {"argmax", [](Emitter& e) { position(e, "ArgMax"); }},
-      {"argmin", [](Emitter& e) { position(e, "ArgMin"); }},
-      {"softmax", [](Emitter& e) { softmax(e, "Softmax"); }},
-      {"log_softmax", [](Emitter& e) { softmax(e, "LogSoftmax"); }},
-      {"cumsum", cumsum},
-      {"sort", ranked},
-      {"argsort", ranked},
-      {"topk", ranked},
-  };
-  return table;
+  static constinit Lazy<EmitTable> table;
+  return table.get([] {
+    return EmitTable{
+        {"sum", sum},
+        {"mean", mean},
+        {"prod", prod},
+        {"amax", max},
+        {"amin", min},
+        {"any", max},
+        {"all", min},
+        {"argmax", [](Emitter& e) { position(e, "ArgMax"); }},
+        {"argmin", [](Emitter& e) { position(e, "ArgMin"); }},
+        {"softmax", [](Emitter& e) { softmax(e, "Softmax"); }},
+        {"log_softmax", [](Emitter& e) { softmax(e, "LogSoftmax"); }},
+        {"cumsum", cumsum},
+        {"sort", ranked},
+        {"argsort", ranked},
+        {"topk", ranked},
+    };
+  });
 }
 
 }  // namespace reel::onnx::writer

@@ -1,3 +1,4 @@
+#include "lib/base/lazy.h"
 #include "lib/onnx/writer/emitter.h"
 
 // Recurrent layers and cells.
@@ -112,19 +113,20 @@ void cell(Emitter& e) {
 }  // namespace
 
 const EmitTable& recurrent_ops() {
-  // The table is never destroyed, since destructors of the program may export models.
-  static const auto& table = *new EmitTable{
-      {"lstm", layers},
-      {"gru", layers},
-      {"rnn_tanh", layers},
-      {"rnn_relu", layers},
-      {"lstm_cell", cell},
-      {"gru_cell", cell},
-      {"rnn_tanh_cell", cell},
-      {"rnn_relu_cell", cell},
-      {"lstm_cell(gates)", [](Emitter& e) { lstm_step(e, e.in(0), e.in(1)); }},
-  };
-  return table;
+  static constinit Lazy<EmitTable> table;
+  return table.get([] {
+    return EmitTable{
+        {"lstm", layers},
+        {"gru", layers},
+        {"rnn_tanh", layers},
+        {"rnn_relu", layers},
+        {"lstm_cell", cell},
+        {"gru_cell", cell},
+        {"rnn_tanh_cell", cell},
+        {"rnn_relu_cell", cell},
+        {"lstm_cell(gates)", [](Emitter& e) { lstm_step(e, e.in(0), e.in(1)); }},
+    };
+  });
 }
 
 }  // namespace reel::onnx::writer

@@ -2,6 +2,7 @@
 #include <limits>
 #include <numeric>
 
+#include "lib/base/lazy.h"
 #include "lib/onnx/writer/emitter.h"
 
 // Ops that move elements, or make them.
@@ -191,30 +192,31 @@ void slice_scatter(Emitter& e) {
 }  // namespace
 
 const EmitTable& shape_ops() {
-  // The table is never destroyed, since destructors of the program may export models.
-  static const auto& table = *new EmitTable{
-      {"clone", identity},
-      {"to", to},
-      {"reshape", reshape},
-      {"expand", expand},
-      {"permute", permute},
-      {"slice", slice},
-      {"select", select},
-      {"flip", flip},
-      {"roll", roll},
-      {"cat", cat},
-      {"stack", stack},
-      {"split", split},
-      {"unbind", unbind},
-      {"pad", pad},
-      {"full", full},
-      {"arange", arange},
-      {"assign", assign},
-      {"diagonal", diagonal},
-      {"select_scatter", select_scatter},
-      {"slice_scatter", slice_scatter},
-  };
-  return table;
+  static constinit Lazy<EmitTable> table;
+  return table.get([] {
+    return EmitTable{
+        {"clone", identity},
+        {"to", to},
+        {"reshape", reshape},
+        {"expand", expand},
+        {"permute", permute},
+        {"slice", slice},
+        {"select", select},
+        {"flip", flip},
+        {"roll", roll},
+        {"cat", cat},
+        {"stack", stack},
+        {"split", split},
+        {"unbind", unbind},
+        {"pad", pad},
+        {"full", full},
+        {"arange", arange},
+        {"assign", assign},
+        {"diagonal", diagonal},
+        {"select_scatter", select_scatter},
+        {"slice_scatter", slice_scatter},
+    };
+  });
 }
 
 }  // namespace reel::onnx::writer
