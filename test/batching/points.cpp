@@ -1,14 +1,11 @@
 // This file tests that calls of ops, sequences and chains of several examples become one.
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
 
 #include "reel/batching.h"
-#include "reel/onnx.h"
 #include "reel/reel.h"
-#include "test/support/folder.h"
 #include "test/support/pch.h"
 
 using namespace reel;
@@ -299,23 +296,6 @@ TEST_CASE("a sequence, a list and a Ragged of several examples become one call")
       },
       &report);
   CHECK(groups(report, "LSTM") == 1);
-}
-
-TEST_CASE("a model is exported in an example as outside of a map, while another example waits", "[cpu]") {
-  nn::Sequential net(nn::Linear(3, 3), nn::Tanh(), nn::Linear(3, 3));
-  const Folder folder;
-  const auto save = [&](const std::string& name) { onnx::save(net, {ones({1, 3})}, folder / name.c_str()); };
-  const auto bytes = [&](const std::string& name) {
-    std::ifstream file(folder / name.c_str(), std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  };
-  save("alone.onnx");
-  batching::map(numbers(3), [&](int i) {
-    if (i == 1) save("mapped.onnx");
-    return net(ones({1, 3}));
-  });
-  CHECK(bytes("alone.onnx").size() > 100);
-  CHECK(bytes("alone.onnx") == bytes("mapped.onnx"));
 }
 
 TEST_CASE("a state that does not fit fails for its own example") {

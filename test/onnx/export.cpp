@@ -1,8 +1,10 @@
+#include <fstream>
 #include <protozero/pbf_reader.hpp>
 #include <set>
 
 #include "lib/onnx/schema.h"
 #include "reel/autograd.h"
+#include "reel/batching.h"
 #include "reel/io.h"
 #include "reel/nn.h"
 #include "reel/onnx.h"
@@ -292,4 +294,21 @@ TEST_CASE("a model is exported while the profiler records", "[onnx][cpu]") {
   onnx::save(net, {randn({3, 4})}, folder / "net.onnx");
   ones({2}) + 1;
   CHECK(!profile::stop().events.empty());
+}
+
+TEST_CASE("a model is exported in an example as outside of a map, while another example waits", "[cpu]") {
+  nn::Sequential net(nn::Linear(3, 3), nn::Tanh(), nn::Linear(3, 3));
+  const Folder folder;
+  const auto save = [&](const std::string& name) { onnx::save(net, {ones({1, 3})}, folder / name.c_str()); };
+  const auto bytes = [&](const std::string& name) {
+    std::ifstream file(folder / name.c_str(), std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  save("alone.onnx");
+  batching::map(std::vector{0, 1, 2}, [&](int i) {
+    if (i == 1) save("mapped.onnx");
+    return net(ones({1, 3}));
+  });
+  CHECK(bytes("alone.onnx").size() > 100);
+  CHECK(bytes("alone.onnx") == bytes("mapped.onnx"));
 }
