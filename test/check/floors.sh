@@ -147,6 +147,14 @@ tested=$(sed -nE 's/.*\b(METHOD|OVERLOAD|OTHER)\((\w+),.*/\2/p; s/.*\bTWIN(_OVER
 missing=$(comm -23 <(printf '%s\n' $functions $members | sort -u) <(printf '%s\n' $tested $functions_only | sort -u))
 [[ ! $missing ]] || complain "neither compared in test/ops/methods.cpp nor among functions_only here: ${missing//$'\n'/ } (CONTRIBUTING, An op)"
 
+# ---- every file of tests is built -----------------------------------------------------------------------------------
+
+for file in $(grep -lE '^TEST_CASE' test/*/*.cpp); do
+  name=${file#test/}
+  grep -qw "$name" test/CMakeLists.txt || grep -qsw "${name#*/}" "${file%/*}/CMakeLists.txt" ||
+    complain "test/CMakeLists.txt: lacks $name"
+done
+
 # ---- what .github/CONTRIBUTING.md asks of a reader and of an optimizer --------------------------------------------------
 
 for reader in $(grep -ohE '\bread_\w+\(' include/reel/data/*.h | tr -d '(' | sort -u); do
