@@ -5,26 +5,21 @@
 #include <utility>
 
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/parts.h"
 
 namespace reel::cpu {
 namespace {
 
-/// The elements of v, each once: those that a stride of 0 repeats are left out.
+int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
+
+}  // namespace
+
 View distinct(const View& v) {
   View result = v;
   for (int d = 0; d < v.shape.size(); ++d)
     if (v.strides[d] == 0 && v.shape[d] > 1) result.numel /= v.shape[d], result.shape[d] = 1;
   return result;
 }
-
-int64_t volume(const std::array<int64_t, 3>& size) { return size[0] * size[1] * size[2]; }
-
-/// n adjacent elements.
-View flat(const void* data, DType dtype, int64_t n) {
-  return {.data = const_cast<void*>(data), .numel = n, .dtype = dtype, .host = true, .shape = {n}, .strides = {1}};
-}
-
-}  // namespace
 
 Widened::Widened() : exceptions_(std::uncaught_exceptions()) {}
 
@@ -81,14 +76,14 @@ std::span<const Updated> Widened::of_update(std::span<const Updated> parameters)
 /// nullptr stays.
 template <class T>
 void Widened::replace(T*& data, DType dtype, const Shape& shape, const Strides& strides, Role role) {
-  View view = flat(data, dtype, shape.numel());
+  View view = flat_view(data, dtype, shape.numel());
   view.contiguous = false;  // even if they are: it is a matter of speed only
   view.shape = shape, view.strides = strides;
   if (data) data = take(view, role).data;
 }
 template <class T>
 void Widened::replace(T*& data, DType dtype, int64_t n, Role role) {
-  if (data) data = take(flat(data, dtype, n), role).data;
+  if (data) data = take(flat_view(data, dtype, n), role).data;
 }
 
 Cell Widened::of(Cell c) {
@@ -214,7 +209,7 @@ void update_halves(KernelTable::Update kernel, const void* functor, const View& 
   if (ids->numel == 0) return;
   const int64_t n = g.numel / ids->numel;
   const auto row = [n](const View& all, int64_t i) {
-    return flat(all.as<const char>() + i * n * size_of(all.dtype), all.dtype, n);
+    return flat_view(all.as<const char>() + i * n * size_of(all.dtype), all.dtype, n);
   };
   for (int64_t i = 0; i < ids->numel; ++i) {
     const int64_t id = ids->as<const int64_t>()[i];
@@ -235,7 +230,7 @@ void norm_grad(void (*kernel)(const Norm&), const Norm& norm) {
   if (norm.grad_bias) call.grad_bias = sums.data<double>() + n;
   kernel(call);
   const auto round = [&](const void* from, void* to) {
-    if (to) copy(flat(from, kFloat64, n), flat(to, norm.grads_dtype, n));
+    if (to) copy(flat_view(from, kFloat64, n), flat_view(to, norm.grads_dtype, n));
   };
   round(call.grad_weight, norm.grad_weight);
   round(call.grad_bias, norm.grad_bias);

@@ -20,6 +20,9 @@
 // files of simd/ include it, and the linker must not mix up what it was compiled for.
 namespace reel::cpu {
 
+/// The elements of v, each once: those that a stride of 0 repeats are left out.
+View distinct(const View& v);
+
 /// Float32 copies of half operands. What a kernel has written to them is rounded when they are destroyed, but for an
 /// exception: copies that could not all be made have not been written to. Operands of other types are passed on as they
 /// are.

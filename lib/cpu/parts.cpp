@@ -7,12 +7,7 @@ namespace {
 
 /// Elements begin … end of a contiguous view.
 View flat_part(const View& x, int64_t begin, int64_t end) {
-  View part = x;
-  part.data = x.as<char>() + begin * size_of(x.dtype);
-  part.numel = end - begin;
-  part.shape = {part.numel};
-  part.strides = {1};
-  return part;
+  return flat_view(x.as<char>() + begin * size_of(x.dtype), x.dtype, end - begin);
 }
 
 }  // namespace
@@ -35,6 +30,10 @@ View part_of(const View& x, int d, int64_t begin, int64_t end) {
   part.shape[d] = end - begin;
   for (int outer = 0; outer < d; ++outer) part.contiguous = part.contiguous && x.shape[outer] == 1;
   return part;
+}
+
+View flat_view(const void* data, DType dtype, int64_t n) {
+  return {.data = const_cast<void*>(data), .numel = n, .dtype = dtype, .host = true, .shape = {n}, .strides = {1}};
 }
 
 View dense_like(const View& y, void* data, DType dtype) {
@@ -70,8 +69,8 @@ bool call_parts(const View* const* views, int count, unsigned whole, int64_t cos
   if (d < 0) return false;
   const int64_t size = flat ? last.numel : last.shape[d];
   parallel_for(size, step_of(size, parts), [&](int64_t begin, int64_t end) {
-    View part[kMostViews];
-    const View* pointers[kMostViews] = {};
+    View part[kMaxViews];
+    const View* pointers[kMaxViews] = {};
     for (int i = 0; i < count; ++i)
       if (views[i]) {
         part[i] = flat ? flat_part(*views[i], begin, end) : part_of(*views[i], d, begin, end);

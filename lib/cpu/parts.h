@@ -17,6 +17,8 @@ extern int64_t part_size;
 
 /// Elements begin … end of dimension d. A size of 1 is left as it is: that dimension is broadcast, or reduced.
 View part_of(const View& x, int d, int64_t begin, int64_t end);
+/// A view of n adjacent elements.
+View flat_view(const void* data, DType dtype, int64_t n);
 /// A row-major view of y's shape on other memory.
 View dense_like(const View& y, void* data, DType dtype);
 
@@ -28,7 +30,7 @@ int64_t step_of(int64_t size, int64_t parts);
 /// How many parts that many elements are divided into.
 int64_t parts_of(int64_t numel);
 
-inline constexpr int kMostViews = 6;
+inline constexpr int kMaxViews = 6;
 using PartFunction = void (*)(const void* f, const View* const* parts);
 bool call_parts(const View* const* views, int count, unsigned whole, int64_t cost, PartFunction call, const void* f);
 
@@ -38,9 +40,30 @@ bool call_parts(const View* const* views, int count, unsigned whole, int64_t cos
 /// ones.
 template <size_t count, class F>
 bool for_each_part(const View* const (&views)[count], unsigned whole, const F& f, int64_t cost = 1) {
-  static_assert(count <= kMostViews);
+  static_assert(count <= kMaxViews);
   const auto call = [](const void* g, const View* const* parts) { (*static_cast<const F*>(g))(parts); };
   return call_parts(views, count, whole, cost, call, &f);
+}
+
+/// The View that an argument of a kernel is, or nullptr.
+template <class T>
+const View* view_in(const T& x) {
+  if constexpr (std::is_same_v<T, View>)
+    return &x;
+  else if constexpr (std::is_same_v<T, const View*>)
+    return x;
+  else
+    return nullptr;
+}
+/// The part in place of an argument that is a View, or else the argument.
+template <class T>
+decltype(auto) part_or(const T& x, const View* part) {
+  if constexpr (std::is_same_v<T, View>)
+    return *part;
+  else if constexpr (std::is_same_v<T, const View*>)
+    return part;
+  else
+    return x;
 }
 
 /// run() is a pointwise kernel, the last View of whose arguments is as large as any, divided where that is large.
@@ -63,24 +86,6 @@ struct Divided<kernel> {
       return x.numel;
     else
       return before;
-  }
-  template <class T>
-  static const View* view_in(const T& x) {
-    if constexpr (std::is_same_v<T, View>)
-      return &x;
-    else if constexpr (std::is_same_v<T, const View*>)
-      return x;
-    else
-      return nullptr;
-  }
-  template <class T>
-  static decltype(auto) part_or(const T& x, const View* part) {
-    if constexpr (std::is_same_v<T, View>)
-      return *part;
-    else if constexpr (std::is_same_v<T, const View*>)
-      return part;
-    else
-      return x;
   }
   template <size_t... i>
   [[gnu::noinline]] static void in_parts(std::index_sequence<i...>, Args... args) {

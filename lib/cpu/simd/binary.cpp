@@ -1,7 +1,7 @@
 #include "lib/functors/binary.h"
-#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
 
 // Binary pointwise functions and their gradients on float32 and float64, by vectors.
@@ -21,15 +21,6 @@ void apply(const F& f, const View& a, const View& b, const View& y) {
 }
 
 template <size_t I>
-void binary(const void* functor, const View& a, const View& b, const View& y);
-
-// Not inlined: the destructors of its operands would cost every small addition the saving of their registers.
-template <size_t I>
-[[gnu::cold, gnu::noinline]] void binary_of_halves(const void* functor, const View& a, const View& b, const View& y) {
-  binary<I>(functor, Widened().in(a), Widened().in(b), Widened().out(y));
-}
-
-template <size_t I>
 void binary(const void* functor, const View& a, const View& b, const View& y) {
   const auto& f = *static_cast<const Functor<I>*>(functor);
   switch (y.dtype) {
@@ -37,7 +28,7 @@ void binary(const void* functor, const View& a, const View& b, const View& y) {
     case kFloat64: return apply<double>(f, a, b, y);
     default: break;
   }
-  if (is_half(y.dtype)) return binary_of_halves<I>(functor, a, b, y);
+  if (is_half(y.dtype)) return in_float32<binary<I>>(functor, a, b, y);
   integer_binary[I](functor, a, b, y);
 }
 
@@ -58,7 +49,7 @@ void binary_grad(const void* functor, const View& g, const View* a, const View* 
     case kFloat64: return map<double>(grad, out, g, a ? *a : g, b ? *b : g, y ? *y : g);
     default: break;
   }
-  binary_grad<I, side>(functor, Widened().in(g), Widened().in(a), Widened().in(b), Widened().in(y), Widened().out(out));
+  in_float32<binary_grad<I, side>>(functor, g, a, b, y, out);
 }
 
 template <size_t... I>

@@ -1,8 +1,8 @@
 #include "lib/functors/compare.h"
-#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
+#include "lib/cpu/simd/halves.h"
 
 // One element at a time in the source: the compiler vectorises these, and better than batches of mixed widths would be.
 namespace reel::cpu::REEL_ISA {
@@ -12,7 +12,7 @@ template <size_t I>
 void compare(const void* functor, const View& a, const View& b, const View& y) {
   using F = std::tuple_element_t<I, functors::CompareList>;
   const F& f = *static_cast<const F*>(functor);
-  if (is_half(a.dtype) || is_half(b.dtype)) return compare<I>(functor, Widened().in(a), Widened().in(b), y);
+  if (is_half(a.dtype) || is_half(b.dtype)) return in_float32<compare<I>>(functor, a, b, y);
   switch (a.dtype) {
     case kFloat32: return map_elements<float, bool>(f, y, a, b);
     case kFloat64: return map_elements<double, bool>(f, y, a, b);

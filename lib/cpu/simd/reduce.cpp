@@ -2,7 +2,9 @@
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/device/dispatch.h"
 #include "lib/device/kernels/enums.h"
 #include "lib/device/kernels/update.h"
 #include "lib/functors/binary.h"
@@ -70,14 +72,15 @@ struct Same {
   }
 };
 
-/// Of term(x).
-template <class Op, class T, class Term = Same>
-double reduce_row(const T* x, int64_t n, int64_t stride, const Term& term = {}) {
+/// Reduces term(x) over a row of elements of type E.
+template <class Op, class E, class Term = Same>
+double reduce_row(const E* x, int64_t n, int64_t stride, const Term& term = {}) {
+  using T = Compute<E>;
   constexpr int64_t kStep = kWidth<T>;
   const Batch<T> start(Op::template start<T>);
   if (stride != 1) {
     double result = Op::template start<double>;
-    for (int64_t i = 0; i < n; ++i) result = Op::join(result, double(term(x[i * stride])));
+    for (int64_t i = 0; i < n; ++i) result = Op::join(result, double(term(widen(x[i * stride]))));
     return result;
   }
   double result = Op::template start<double>;
@@ -86,21 +89,22 @@ double reduce_row(const T* x, int64_t n, int64_t stride, const Term& term = {}) 
     Batch<T> a = start, b = start, c = start, d = start;
     int64_t i = begin;
     for (; i + 4 * kStep <= end; i += 4 * kStep) {
-      a = Op::join(a, term(load(x + i)));
-      b = Op::join(b, term(load(x + i + kStep)));
-      c = Op::join(c, term(load(x + i + 2 * kStep)));
-      d = Op::join(d, term(load(x + i + 3 * kStep)));
+      a = Op::join(a, term(load_wide(x + i)));
+      b = Op::join(b, term(load_wide(x + i + kStep)));
+      c = Op::join(c, term(load_wide(x + i + 2 * kStep)));
+      d = Op::join(d, term(load_wide(x + i + 3 * kStep)));
     }
-    for (; i + kStep <= end; i += kStep) a = Op::join(a, term(load(x + i)));
+    for (; i + kStep <= end; i += kStep) a = Op::join(a, term(load_wide(x + i)));
     if (end - begin >= kStep) result = Op::join(result, join_lanes<Op, T>(Op::join(Op::join(a, b), Op::join(c, d))));
-    for (; i < end; ++i) result = Op::join(result, double(term(x[i])));
+    for (; i < end; ++i) result = Op::join(result, double(term(widen(x[i]))));
   }
   return result;
 }
 
 /// y[0 … n) for n contiguous columns of x, n at most kColumns batches.
-template <class Op, class T, class Out>
-void reduce_columns(const Nest& rows, const T* x, int64_t n, Out* y, int64_t y_stride) {
+template <class Op, class E, class Out>
+void reduce_columns(const Nest& rows, const E* x, int64_t n, Out* y, int64_t y_stride) {
+  using T = Compute<E>;
   constexpr int64_t kStep = kWidth<T>;
   double total[kColumns * kStep];
   for (double& t : total) t = Op::template start<double>;
@@ -118,15 +122,15 @@ void reduce_columns(const Nest& rows, const T* x, int64_t n, Out* y, int64_t y_s
   for_each_point(rows, 1, [&](int64_t offset, int64_t) {
     for (int64_t begin = 0; begin < count; begin += kRows) {
       const int64_t end = begin + kRows < count ? begin + kRows : count;
-      const T* row = x + offset + begin * stride;
+      const E* row = x + offset + begin * stride;
       if (n == kColumns * kStep) {
         for (int64_t r = begin; r < end; ++r, row += stride)
-          for (int c = 0; c < kColumns; ++c) part[c] = Op::join(part[c], load(row + c * kStep));
+          for (int c = 0; c < kColumns; ++c) part[c] = Op::join(part[c], load_wide(row + c * kStep));
       } else {
         const int64_t whole = n / kStep, rest = n % kStep;
         for (int64_t r = begin; r < end; ++r, row += stride) {
-          for (int64_t c = 0; c < whole; ++c) part[c] = Op::join(part[c], load(row + c * kStep));
-          if (rest) part[whole] = Op::join(part[whole], load_part(row + whole * kStep, rest));
+          for (int64_t c = 0; c < whole; ++c) part[c] = Op::join(part[c], load_wide(row + c * kStep));
+          if (rest) part[whole] = Op::join(part[whole], load_part_wide(row + whole * kStep, rest));
         }
       }
       flush();
@@ -135,10 +139,10 @@ void reduce_columns(const Nest& rows, const T* x, int64_t n, Out* y, int64_t y_s
   for (int64_t i = 0; i < n; ++i) y[i * y_stride] = static_cast<Out>(total[i]);
 }
 
-/// y, of type Out, is x reduced.
-template <class Op, class T, class Out>
+/// Writes x, of type E, reduced to y, of type Out.
+template <class Op, class E, class Out>
 void reduce_part(const View& x, const View& y) {
-  const T* from = x.as<const T>();
+  const E* from = x.as<const E>();
   Out* to = y.as<Out>();
   if (y.numel == 0) return;
   if (x.numel == 0) {
@@ -151,7 +155,7 @@ void reduce_part(const View& x, const View& y) {
   }
   const Reduction r(x, y);
   if (r.columns && r.kept.x_strides[0] == 1) {
-    constexpr int64_t kStep = kColumns * kWidth<T>;
+    constexpr int64_t kStep = kColumns * kWidth<Compute<E>>;
     for_each_point(r.kept, 1, [&](int64_t x_offset, int64_t y_offset) {
       const int64_t n = r.kept.sizes[0], stride = r.kept.y_strides[0];
       for (int64_t i = 0; i < n; i += kStep)
@@ -169,26 +173,29 @@ void reduce_part(const View& x, const View& y) {
   }
 }
 
-template <class Op, class T>
+template <class Op, class E>
 void reduce(const View& x, const View& y) {
+  using T = Compute<E>;
   const auto of_part = [&](const View& px, const View& py) {
-    py.dtype == y.dtype ? reduce_part<Op, T, T>(px, py) : reduce_part<Op, T, double>(px, py);
+    py.dtype == y.dtype ? reduce_part<Op, E, T>(px, py) : reduce_part<Op, E, double>(px, py);
   };
   const auto join = [](double a, double b) { return Op::join(a, b); };
   if (x.numel <= part_size || y.numel == 0 || !reduce_parts<T, double>(x, y, kFloat64, of_part, join))
-    reduce_part<Op, T, T>(x, y);
+    reduce_part<Op, E, T>(x, y);
 }
 
-template <class T>
+/// Reduces x, of type E, to y, of the type in which it is computed.
+template <class E>
 void reduce_floats(ReduceOp op, const View& x, const View& y) {
+  using T = Compute<E>;
   switch (op) {
-    case ReduceOp::kSum: return reduce<Sum, T>(x, y);
-    case ReduceOp::kProd: return reduce<Prod, T>(x, y);
-    case ReduceOp::kMax: return reduce<Max, T>(x, y);
-    case ReduceOp::kMin: return reduce<Min, T>(x, y);
+    case ReduceOp::kSum: return reduce<Sum, E>(x, y);
+    case ReduceOp::kProd: return reduce<Prod, E>(x, y);
+    case ReduceOp::kMax: return reduce<Max, E>(x, y);
+    case ReduceOp::kMin: return reduce<Min, E>(x, y);
     default: break;
   }
-  reduce<Sum, T>(x, y);
+  reduce<Sum, E>(x, y);
   const Batch<T> count(static_cast<T>(static_cast<double>(x.numel) / static_cast<double>(y.numel)));
   const auto divide = [&](const View& sums) { map<T>([&](const Batch<T>& sum) { return sum / count; }, sums, sums); };
   if (y.numel <= part_size) return divide(y);
@@ -200,8 +207,8 @@ void reduce_any(ReduceOp op, const View& x, const View& y) {
   switch (x.dtype) {
     case kFloat32: return reduce_floats<float>(op, x, y);
     case kFloat64: return reduce_floats<double>(op, x, y);
-    case kFloat16:
-    case kBFloat16: return reduce_any(op, Widened().in(x), Widened().out(y));
+    case kFloat16: return reduce_floats<Float16>(op, x, Widened().out(y));
+    case kBFloat16: return reduce_floats<BFloat16>(op, x, Widened().out(y));
     default: return cpu::reduce(op, x, y);
   }
 }
@@ -216,13 +223,14 @@ struct Power {
   }
 };
 
-template <class T>
+template <class E>
 double norm_of(double p, std::span<const Updated> tensors) {
+  using T = Compute<E>;
   const auto joined = [&]<class Op>(Op, const auto& term) {
     const auto join_range = [&](int64_t first, int64_t last) {
       double total = 0;
       for_each_in_range(tensors, first, last, [&](const Updated& x, int64_t begin, int64_t end) {
-        total = Op::join(total, reduce_row<Op>(static_cast<const T*>(x.p) + begin, end - begin, 1, term));
+        total = Op::join(total, reduce_row<Op>(static_cast<const E*>(x.p) + begin, end - begin, 1, term));
       });
       return total;
     };
@@ -243,9 +251,9 @@ double norm_of(double p, std::span<const Updated> tensors) {
 }
 
 void norm(double p, std::span<const Updated> tensors, const View& y) {
-  if (!tensors.empty() && is_half(tensors[0].dtype)) return norm(p, Widened().in(tensors), y);
-  const bool wide = !tensors.empty() && tensors[0].dtype == kFloat64;
-  const double result = wide ? norm_of<double>(p, tensors) : norm_of<float>(p, tensors);
+  double result = 0;
+  dispatch::with_floating(tensors.empty() ? kFloat32 : tensors[0].dtype,
+                          [&](auto type) { result = norm_of<typename decltype(type)::type>(p, tensors); });
   y.dtype == kFloat32 ? void(*y.as<float>() = static_cast<float>(result)) : void(*y.as<double>() = result);
 }
 

@@ -4,6 +4,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/device/kernels/id_check.h"
 
 // Softmax, log-softmax and cross entropy over the last dimension, and their gradients, row by row: the maximum, the sum
@@ -170,11 +171,11 @@ void cross_entropy_grad_rows(double smoothing, const View& g, const View& logits
 }
 
 void softmax(bool log, const View& x, const View& y) {
-  if (is_half(x.dtype)) return softmax(log, Widened().in(x), Widened().out(y));
+  if (is_half(x.dtype)) return in_float32<softmax, 1>(log, x, y);
   x.dtype == kFloat32 ? softmax_rows<float>(log, x, y) : softmax_rows<double>(log, x, y);
 }
 void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
-  if (is_half(g.dtype)) return softmax_grad(log, Widened().in(g), Widened().in(y), Widened().out(gx));
+  if (is_half(g.dtype)) return in_float32<softmax_grad, 1>(log, g, y, gx);
   g.dtype == kFloat32 ? softmax_grad_rows<float>(log, g, y, gx) : softmax_grad_rows<double>(log, g, y, gx);
 }
 bool cross_entropy(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,

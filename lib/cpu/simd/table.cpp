@@ -8,6 +8,7 @@ void install_unary(KernelTable& table);
 void install_unary_grad(KernelTable& table);
 void install_binary(KernelTable& table);
 void install_compare(KernelTable& table);
+void install_copy(KernelTable& table);
 void install_reduce(KernelTable& table);
 void install_segment(KernelTable& table);
 void install_softmax(KernelTable& table);
@@ -30,6 +31,7 @@ void install(KernelTable& table) {
   install_unary_grad(table);
   install_binary(table);
   install_compare(table);
+  install_copy(table);
   install_reduce(table);
   install_segment(table);
   install_softmax(table);

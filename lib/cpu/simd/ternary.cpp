@@ -1,7 +1,7 @@
 #include "lib/functors/ternary.h"
-#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
 
 // Ternary pointwise functions on float32 and float64, by vectors.
@@ -11,7 +11,7 @@ namespace {
 template <size_t I>
 void ternary(const void* functor, const View& a, const View& b, const View& c, const View& y) {
   const auto& f = *static_cast<const std::tuple_element_t<I, functors::TernaryList>*>(functor);
-  if (is_half(y.dtype)) return ternary<I>(functor, Widened().in(a), Widened().in(b), Widened().in(c), Widened().out(y));
+  if (is_half(y.dtype)) return in_float32<ternary<I>>(functor, a, b, c, y);
   a.dtype == kFloat32 ? map<float>(f, y, a, b, c) : map<double>(f, y, a, b, c);
 }
 

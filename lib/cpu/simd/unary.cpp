@@ -1,7 +1,7 @@
 #include "lib/functors/unary.h"
-#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
 
 // Unary pointwise functions on float32 and float64, by vectors.
@@ -17,7 +17,7 @@ void unary(const void* functor, const View& x, const View& y) {
     case kFloat64: return map<double>(f, y, x);
     default: break;
   }
-  if (is_half(x.dtype)) return unary<I>(functor, Widened().in(x), Widened().out(y));
+  if (is_half(x.dtype)) return in_float32<unary<I>>(functor, x, y);
   integer_unary[I](functor, x, y);
 }
 

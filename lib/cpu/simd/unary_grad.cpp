@@ -1,6 +1,6 @@
-#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
 #include "lib/functors/unary.h"
 
@@ -19,7 +19,7 @@ void unary_grad(const void* functor, const View& g, const View* x, const View* y
     case kFloat64: return map<double>(grad, gx, g, x ? *x : g, y ? *y : g);
     default: break;
   }
-  unary_grad<I>(functor, Widened().in(g), Widened().in(x), Widened().in(y), Widened().out(gx));
+  in_float32<unary_grad<I>>(functor, g, x, y, gx);
 }
 
 template <size_t... I>

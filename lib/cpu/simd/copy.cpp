@@ -1,17 +1,17 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lib/base/half.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/copy.h"
 #include "lib/functors/number.h"
 
 // Copies between views, with conversions of dtype and layout, and fill. Memory is the limit: transposed matrices are
 // copied by square tiles, contiguous runs by memcpy.
-namespace reel::cpu {
+namespace reel::cpu::REEL_ISA {
 namespace {
 
 /// Stands for bool in with_all_types, where bools must be told from bytes.
@@ -27,15 +27,11 @@ void with_all_types(DType dtype, const F& f) {
 
 /// The value of an element as an arithmetic type.
 template <class T>
-auto widen(T x) {
+auto number_in(T x) {
   if constexpr (std::is_same_v<T, Bool>)
     return x.byte != 0;
-  else if constexpr (std::is_same_v<T, Float16>)
-    return float16_to_float(x.bits);
-  else if constexpr (std::is_same_v<T, BFloat16>)
-    return bfloat16_to_float(x.bits);
   else
-    return x;
+    return widen(x);
 }
 
 template <class To, class From>
@@ -90,7 +86,7 @@ void copy_transposed(const View& from, const View& to) {
     View source = from, target = to;
     source.shape.resize(row), source.strides.resize(row), target.shape.resize(row), target.strides.resize(row);
     const View* const views[] = {&source, &target};
-    plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+    for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
       for (int64_t i = 0; i < n; ++i)
         transpose(reinterpret_cast<const T*>(p[0] + i * s[0]), reinterpret_cast<T*>(p[1] + i * s[1]), rows, columns,
                   from.strides[column], to.strides[row]);
@@ -105,14 +101,14 @@ void copy_bytes(const View& from, const View& to) {
     copy_transposed(from, to);
   } else {
     const View* const views[] = {&to, &from};
-    plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+    for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
       const int64_t size = size_of(to.dtype);
       if (s[0] == size && s[1] == size) {
         std::memcpy(p[0], p[1], n * size);
       } else {
         with_word(to.dtype, [&](auto type) {
           using T = typename decltype(type)::type;
-          for (int64_t i = 0; i < n; ++i) plain::element<T>(p[0], i * s[0]) = plain::element<const T>(p[1], i * s[1]);
+          for (int64_t i = 0; i < n; ++i) element<T>(p[0], i * s[0]) = element<const T>(p[1], i * s[1]);
         });
       }
     });
@@ -126,20 +122,16 @@ void copy_part(const View& from, const View& to) {
     with_all_types(to.dtype, [&](auto to_type) {
       using From = typename decltype(from_type)::type;
       using To = typename decltype(to_type)::type;
-      plain::map_elements<From, To>([](From x) { return narrow<To>(widen(x)); }, to, from);
+      if constexpr (requires(const From* x, To* y) { convert(x, y, 0); })
+        if (from.contiguous && to.contiguous) return convert(from.as<const From>(), to.as<To>(), to.numel);
+      map_elements<From, To>([](From x) { return narrow<To>(number_in(x)); }, to, from);
     });
   });
 }
 
 void convert(const BlockCopy& block) {
-  View from, to;
-  from.data = const_cast<void*>(block.from), from.dtype = block.from_type;
-  to.data = block.to, to.dtype = block.to_type;
-  for (View* view : {&from, &to}) {
-    view->numel = block.bytes / size_of(block.from_type), view->contiguous = true;
-    view->shape = {view->numel}, view->strides = {1};
-  }
-  copy(from, to);
+  const int64_t n = block.bytes / size_of(block.from_type);
+  copy(flat_view(block.from, block.from_type, n), flat_view(block.to, block.to_type, n));
 }
 
 void copy_blocks(std::span<const BlockCopy> blocks) {
@@ -173,14 +165,14 @@ void copy_blocks(std::span<const BlockCopy> blocks) {
 void fill_part(const View& to, Scalar value) {
   with_all_types(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const T element = value.is_floating_point() ? narrow<T>(value.to<double>()) : narrow<T>(value.to<int64_t>());
+    const T filler = value.is_floating_point() ? narrow<T>(value.to<double>()) : narrow<T>(value.to<int64_t>());
     const View* const views[] = {&to};
-    plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+    for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
       if (s[0] == sizeof(T)) {
         T* y = reinterpret_cast<T*>(p[0]);
-        for (int64_t i = 0; i < n; ++i) y[i] = element;
+        for (int64_t i = 0; i < n; ++i) y[i] = filler;
       } else {
-        for (int64_t i = 0; i < n; ++i) plain::element<T>(p[0], i * s[0]) = element;
+        for (int64_t i = 0; i < n; ++i) element<T>(p[0], i * s[0]) = filler;
       }
     });
   });
@@ -230,4 +222,4 @@ void install_copy(KernelTable& table) {
   table.fill = fill;
 }
 
-}  // namespace reel::cpu
+}  // namespace reel::cpu::REEL_ISA
