@@ -2,6 +2,7 @@
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/onednn_gemm.h"
 #include "lib/cpu/scratch.h"
 #include "lib/device/kernels/convolution.h"
 #include "lib/device/kernels/gemm.h"
@@ -132,8 +133,9 @@ void for_each_image(const Convolution& c, const Image& image) {
 }
 
 bool convolve(ConvPart wanted, const Convolution& c) {
+  const bool native = c.dtype == kFloat32 || (c.dtype == kBFloat16 && multiplies_bfloat16());
+  if (native && onednn_convolve(wanted, c)) return true;
   if (is_half(c.dtype)) return convolve(wanted, Widened().of(wanted, c));
-  if (c.dtype == kFloat32 && onednn_convolve(wanted, c)) return true;
   if (c.channels_last[kConvX]) return false;
   c.dtype == kFloat64 ? convolve_by_columns<double>(wanted, c) : convolve_by_columns<float>(wanted, c);
   return true;

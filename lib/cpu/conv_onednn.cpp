@@ -2,12 +2,14 @@
 #include <atomic>
 #include <list>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "lib/base/per_thread.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/onednn.h"
+#include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
 #include "lib/device/kernels/convolution.h"
 #include "reel/threads.h"
@@ -19,11 +21,21 @@ namespace {
 
 using Dims = dnnl::memory::dims;
 using Tag = dnnl::memory::format_tag;
-constexpr auto kF32 = dnnl::memory::data_type::f32;
+using Type = dnnl::memory::data_type;
+
+Type type_of(DType dtype) { return dtype == kBFloat16 ? Type::bf16 : Type::f32; }
 
 // ---- the problem as oneDNN states it --------------------------------------------------------------------------------
 
+/// What a call computes.
+struct Result {
+  ConvPart part;
+  int64_t y_channels;  // of an image, of which y may be some
+  DType weight_dtype;  // of a gradient: float32 where several are added, whatever the data are
+};
+
 struct Problem {
+  Type type, weight_type;
   Dims sizes[3];    // by ConvPart
   Dims strides[3];  // of the user's data
   Dims stride, dilation, before, after;
@@ -39,11 +51,11 @@ bool spans_width(const Convolution& c) {
          c.before[2] == 0;
 }
 
-/// y may be some channels of an image's `y_channels`.
-Problem state(const Convolution& c, int64_t y_channels) {
+Problem state(const Convolution& c, const Result& result) {
   const bool wide = spans_width(c);
   const int first = 3 - c.dims, last = wide ? 2 : 3;
   Problem p;
+  p.type = type_of(c.dtype), p.weight_type = type_of(result.weight_dtype);
   p.in = wide ? c.x_size[2] : c.in / c.groups, p.out = c.out / c.groups;
   p.groups = c.groups, p.kernel_volume = 1, p.with_bias = c.bias != nullptr;
   p.channels_last = c.channels_last[kConvX];
@@ -61,7 +73,7 @@ Problem state(const Convolution& c, int64_t y_channels) {
   }
   for (const ConvPart part : {kConvX, kConvWeight, kConvY}) {
     Dims sizes = p.sizes[part];
-    if (part == kConvY) sizes[1] = y_channels;
+    if (part == kConvY) sizes[1] = result.y_channels;
     p.strides[part] = dense_strides(sizes, c.channels_last[part] || (wide && part != kConvY));
   }
   return p;
@@ -93,7 +105,7 @@ dnnl::memory::desc describe(ConvPart part, const Problem& p, Layout layout) {
     tag = layout != Layout::kPlain ? Tag::any : p.groups > 1 ? grouped[i] : weights[i];
   else if (layout != Layout::kAny)
     tag = layout == Layout::kPlain ? plain[i] : last[i];
-  return {p.sizes[part], kF32, tag};
+  return {p.sizes[part], p.type, tag};
 }
 
 // ---- plans ----------------------------------------------------------------------------------------------------------
@@ -102,9 +114,9 @@ dnnl::memory::desc describe(ConvPart part, const Problem& p, Layout layout) {
 /// set for each run.
 class Plan {
  public:
-  Plan(ConvPart wanted, const Convolution& c, int64_t y_channels) {
+  Plan(const Result& result, const Convolution& c) {
     try {
-      prepare(wanted, state(c, y_channels));
+      prepare(result.part, state(c, result));
     } catch (const dnnl::error&) {
       primitive_ = {};
     }
@@ -175,7 +187,7 @@ class Plan {
     const dnnl::engine& engine = onednn_engine();
     const Layout layout = layout_of(wanted, p);
     const auto x = describe(kConvX, p, layout), weight = describe(kConvWeight, p, layout),
-               y = describe(kConvY, p, layout), bias = dnnl::memory::desc({p.sizes[kConvY][1]}, kF32, Tag::x);
+               y = describe(kConvY, p, layout), bias = dnnl::memory::desc({p.sizes[kConvY][1]}, p.type, Tag::x);
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 
@@ -190,7 +202,7 @@ class Plan {
       add(p, kConvWeight, DNNL_ARG_WEIGHTS, forward.weights_desc(), false);
       if (p.with_bias) add_bias(bias);
       add(p, kConvY, DNNL_ARG_DST, forward.dst_desc(), true);
-      finish(Forward(forward), forward.scratchpad_desc());
+      finish<Forward>(p, forward);
     } else if (wanted == kConvX) {
       using Backward = dnnl::convolution_backward_data;
       const Backward::primitive_desc backward({direct, x, weight, y, p.stride, p.dilation, p.before, p.after},
@@ -198,20 +210,23 @@ class Plan {
       add(p, kConvX, DNNL_ARG_DIFF_SRC, backward.diff_src_desc(), true);
       add(p, kConvWeight, DNNL_ARG_WEIGHTS, backward.weights_desc(), false);
       add(p, kConvY, DNNL_ARG_DIFF_DST, backward.diff_dst_desc(), false);
-      finish(Backward(backward), backward.scratchpad_desc());
+      finish<Backward>(p, backward);
     } else {
       using Backward = dnnl::convolution_backward_weights;
-      const Backward::primitive_desc backward({direct, x, weight, y, p.stride, p.dilation, p.before, p.after},
-                                              attributes, engine, forward);
+      dnnl::memory::desc sums = weight;
+      sums.data.data_type = dnnl_f32;
+      const Backward::primitive_desc backward({direct, x, sums, y, p.stride, p.dilation, p.before, p.after}, attributes,
+                                              engine, forward);
       add(p, kConvX, DNNL_ARG_SRC, backward.src_desc(), false);
       add(p, kConvWeight, DNNL_ARG_DIFF_WEIGHTS, backward.diff_weights_desc(), true);
       add(p, kConvY, DNNL_ARG_DIFF_DST, backward.diff_dst_desc(), false);
-      finish(Backward(backward), backward.scratchpad_desc());
+      finish<Backward>(p, backward);
     }
   }
 
   void add(const Problem& p, ConvPart part, int argument, const dnnl::memory::desc& inside, bool result) {
-    const dnnl::memory::desc outside(p.sizes[part], kF32, p.strides[part]);
+    const dnnl::memory::desc outside(p.sizes[part], part == kConvWeight && result ? p.weight_type : p.type,
+                                     p.strides[part]);
     Operand o{part, result, without_data(outside), {}, {}};
     o.inner = o.outer;
     if (inside != outside) {
@@ -227,11 +242,14 @@ class Plan {
     arguments_.emplace(DNNL_ARG_BIAS, memory);
     operands_.push_back({-1, false, memory, memory, {}});
   }
-  void finish(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad) {
-    scratchpad_ = without_data(scratchpad);
+  template <class Primitive>
+  void finish(const Problem& p, const typename Primitive::primitive_desc& desc) {
+    // A convolution in float32 is faster than the reference code.
+    if (p.type == Type::bf16 && std::string_view(desc.impl_info_str()).starts_with("ref")) return;
+    scratchpad_ = without_data(desc.scratchpad_desc());
     arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
-    scratch_bytes_ += round_up(scratchpad.get_size());
-    primitive_ = std::move(primitive);
+    scratch_bytes_ += round_up(desc.scratchpad_desc().get_size());
+    primitive_ = Primitive(desc);
   }
 
   dnnl::primitive primitive_;
@@ -252,8 +270,10 @@ struct KeyHash {
   }
 };
 
-Key key_of(ConvPart wanted, const Convolution& c, int64_t y_channels) {
-  Key key{wanted, (c.bias != nullptr) | c.channels_last[kConvX] << 1, c.dims, c.n, c.in, c.out, c.groups, y_channels};
+Key key_of(const Result& result, const Convolution& c) {
+  const int64_t flags = (c.bias != nullptr) | c.channels_last[kConvX] << 1 | (c.dtype == kBFloat16) << 2 |
+                        (result.weight_dtype == kBFloat16) << 3;
+  Key key{result.part, flags, c.dims, c.n, c.in, c.out, c.groups, result.y_channels};
   auto at = key.begin() + 8;
   for (const auto* list : {&c.x_size, &c.kernel, &c.y_size, &c.stride, &c.dilation, &c.before})
     at = std::copy(list->begin(), list->end(), at);
@@ -267,7 +287,7 @@ struct FoundPlan {
   bool is_new;
 };
 /// The plan for a shape, kept for as long as it is among the kMaxPlans that were used last.
-FoundPlan plan_for(ConvPart wanted, const Convolution& c, int64_t y_channels) {
+FoundPlan plan_for(const Result& result, const Convolution& c) {
   struct Entry {
     Key key;
     Plan plan;
@@ -278,7 +298,7 @@ FoundPlan plan_for(ConvPart wanted, const Convolution& c, int64_t y_channels) {
   };
   static constinit thread_local PerThread<OnednnState<Plans>> mine;
   auto& [entries, places] = *mine->state;
-  const Key key = key_of(wanted, c, y_channels);
+  const Key key = key_of(result, c);
   if (const auto found = places.find(key); found != places.end()) {
     entries.splice(entries.begin(), entries, found->second);
     return {entries.front().plan, false};
@@ -287,7 +307,7 @@ FoundPlan plan_for(ConvPart wanted, const Convolution& c, int64_t y_channels) {
     places.erase(entries.back().key);
     entries.pop_back();
   }
-  entries.push_front({key, Plan(wanted, c, y_channels)});
+  entries.push_front({key, Plan(result, c)});
   places.emplace(key, entries.begin());
   return {entries.front().plan, true};
 }
@@ -319,11 +339,11 @@ Division division_of(ConvPart wanted, const Convolution& c) {
   return d;
 }
 
-bool run_plan(ConvPart wanted, const Convolution& c, int64_t y_channels, const Plan::Weights* weights = nullptr) {
+bool run_plan(const Result& result, const Convolution& c, const Plan::Weights* weights = nullptr) {
   const OnednnCall call;
   if (!call) return false;
   try {
-    auto [plan, is_new] = plan_for(wanted, c, y_channels);
+    auto [plan, is_new] = plan_for(result, c);
     if (plan) plan.run(c, weights);
     if (is_new) OnednnCall::outlive_what_it_made();
     return static_cast<bool>(plan);
@@ -332,41 +352,50 @@ bool run_plan(ConvPart wanted, const Convolution& c, int64_t y_channels, const P
   }
 }
 
-/// Part `part` of c, whose weight gradient goes to `sums` unless it is of the first images.
-Convolution part_of(const Convolution& c, ConvPart wanted, const Division& d, int64_t part, float* sums) {
-  const int64_t i = part / d.channels, j = part % d.channels;
-  const int64_t first = c.n * i / d.images, channels = c.out / d.channels;
+/// Part `part` of c. The weight gradient of its images is the i-th of `sums` where there are any.
+Convolution part_of(const Convolution& c, const Division& d, int64_t part, float* sums) {
+  const int64_t i = part / d.channels, j = part % d.channels, unit = size_of(c.dtype);
+  const int64_t first = c.n * i / d.images, channels = c.out / d.channels, places = volume(c.y_size);
   const int64_t window = c.in / c.groups * volume(c.kernel);
-  const auto at = [](const void* data, int64_t offset) {
-    return static_cast<float*>(const_cast<void*>(data)) + offset;
-  };
+  const auto at = [](const void* data, int64_t bytes) { return static_cast<char*>(const_cast<void*>(data)) + bytes; };
   Convolution some = c;
   some.n = c.n * (i + 1) / d.images - first, some.out = channels;
-  some.data[kConvX] = at(c.data[kConvX], first * c.in * volume(c.x_size));
-  const int64_t places = volume(c.y_size);
+  some.data[kConvX] = at(c.data[kConvX], first * c.in * volume(c.x_size) * unit);
   some.data[kConvY] =
-      at(c.data[kConvY], first * c.out * places + j * channels * (c.channels_last[kConvY] ? 1 : places));
-  void* const weight = wanted == kConvWeight && i > 0 ? sums + (i - 1) * c.out * window : c.data[kConvWeight];
-  some.data[kConvWeight] = at(weight, j * channels * window);
-  if (c.bias) some.bias = at(c.bias, j * channels);
+      at(c.data[kConvY], (first * c.out * places + j * channels * (c.channels_last[kConvY] ? 1 : places)) * unit);
+  some.data[kConvWeight] = at(c.data[kConvWeight], j * channels * window * unit);
+  if (sums) some.data[kConvWeight] = sums + (i * c.out + j * channels) * window;
+  if (c.bias) some.bias = at(c.bias, j * channels * unit);
   return some;
+}
+
+/// Adds the weight gradients of `count` parts, and rounds them to c's dtype.
+void add_gradients(const Convolution& c, int64_t weights, float* sums, int64_t count) {
+  parallel_for(weights, 1 << 15, [&](int64_t begin, int64_t end) {
+    for (int64_t part = 1; part < count; ++part)
+      for (int64_t i = begin; i < end; ++i) sums[i] += sums[part * weights + i];
+    const void* const gradients = static_cast<char*>(c.data[kConvWeight]) + begin * size_of(c.dtype);
+    copy(flat_view(sums + begin, kFloat32, end - begin), flat_view(gradients, c.dtype, end - begin));
+  });
 }
 
 }  // namespace
 
 bool onednn_convolve(ConvPart wanted, const Convolution& c) {
   const Division d = division_of(wanted, c);
-  if (d.parts() == 1) return run_plan(wanted, c, c.out);
+  Result result{wanted, c.out, c.dtype};
+  if (d.parts() == 1) return run_plan(result, c);
   const int64_t weights = c.out * (c.in / c.groups) * volume(c.kernel);
-  const bool adds = wanted == kConvWeight;
-  size_t bytes = adds ? static_cast<size_t>((d.images - 1) * weights) * sizeof(float) : 0;
+  const bool adds = wanted == kConvWeight && d.images > 1;
+  size_t bytes = 0;
+  if (adds) result.weight_dtype = kFloat32, bytes = static_cast<size_t>(d.images * weights) * sizeof(float);
   // Parts by images share the weights that the first of them would reorder.
-  const bool shares = !adds && d.channels == 1;
+  const bool shares = wanted != kConvWeight && d.channels == 1;
   Plan* first = nullptr;
   if (shares) {
     const OnednnCall call;
     if (!call) return false;
-    first = &plan_for(wanted, part_of(c, wanted, d, 0, nullptr), c.out).plan;
+    first = &plan_for(result, part_of(c, d, 0, nullptr)).plan;
     if (!*first) return false;
     bytes = first->weights_bytes();
   }
@@ -381,20 +410,13 @@ bool onednn_convolve(ConvPart wanted, const Convolution& c) {
       return false;
     }
   }
+  float* const sums = adds ? scratch.data<float>() : nullptr;
   std::atomic<bool> done{true};
   parallel_for(d.parts(), 1, [&](int64_t part, int64_t) {
-    const Convolution some = part_of(c, wanted, d, part, scratch.data<float>());
-    if (!run_plan(wanted, some, c.out, shares && bytes ? &reordered : nullptr)) done = false;
+    if (!run_plan(result, part_of(c, d, part, sums), shares && bytes ? &reordered : nullptr)) done = false;
   });
   if (!done) return false;
-  if (!adds) return true;
-  float* const sum = static_cast<float*>(c.data[kConvWeight]);
-  parallel_for(weights, 1 << 15, [&](int64_t begin, int64_t end) {
-    for (int64_t part = 0; part + 1 < d.images; ++part) {
-      const float* const more = scratch.data<float>() + part * weights;
-      for (int64_t i = begin; i < end; ++i) sum[i] += more[i];
-    }
-  });
+  if (adds) add_gradients(c, weights, sums, d.images);
   return true;
 }
 

@@ -33,7 +33,8 @@ void install(KernelTable& table);
 // What kernels call of other files.
 void copy(const View& from, const View& to);
 void fill(const View& to, Scalar value);
-/// By oneDNN, float32 only; false, having done nothing, where it refuses the problem.
+/// Convolves by oneDNN, in float32 or bfloat16; returns false, having done nothing of use, where it refuses the
+/// problem.
 bool onednn_convolve(ConvPart wanted, const Convolution& conv);
 
 // What kernels of simd/ leave to those that are compiled once.
@@ -42,6 +43,9 @@ extern const KernelTable::Unary* const integer_unary;
 extern const KernelTable::Binary* const integer_binary;
 void reduce(ReduceOp op, const View& x, const View& y);  // all but float32 and float64
 void large_gemm(const Gemm& gemm, bool avx512);
+/// Computes a product of bfloat16 where the processor has instructions for it that are worth their call; returns false,
+/// having done nothing, where not.
+bool bfloat16_gemm(const Gemm& gemm);
 bool openblas_has_avx512();  // its kernels for this processor, whatever reel's own are
 /// Writes 4 `blocks` lanes, of Philox blocks first, first + 1, … (lib/device/philox.h has `extra`).
 using FillLanes = void (*)(uint64_t seed, uint32_t extra, uint64_t first, int64_t blocks, uint32_t* lanes);

@@ -23,7 +23,7 @@ void limit_onednn(Isa isa) {
   // Fails, which is harmless, if the program has used oneDNN before: its limit is fixed then.
   dnnl_set_max_cpu_isa(static_cast<dnnl_cpu_isa_t>(isa == Isa::kBaseline ? cpu_isa::sse41
                                                    : isa == Isa::kAvx2   ? cpu_isa::avx2
-                                                                         : cpu_isa::avx512_core));
+                                                                         : cpu_isa::all));
 }
 
 }  // namespace reel::cpu

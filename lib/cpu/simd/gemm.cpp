@@ -447,6 +447,7 @@ void rectify(const Gemm& g) {
 
 void gemm(const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
+  if (kManyRegisters && bfloat16_gemm(g)) return;
   if (is_half(g.dtype)) return gemm(Widened().of(g));
   const bool column = g.n == 1 && g.ldc == 1 && g.m > 1 && !g.bias;
   const Gemm& product = column ? as_row(g) : g;
