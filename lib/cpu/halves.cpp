@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
 
 namespace reel::cpu {
@@ -218,6 +219,25 @@ void update_halves(KernelTable::Update kernel, const void* functor, const View& 
     for (int s = 0; s < functors::kMaxStates; ++s)
       if (states[s]) rows[s] = row(*states[s], id), of_row[s] = &rows[s];
     kernel(functor, Widened().in_out(row(p, id)), Widened().in(row(g, i)), of_row, nullptr);
+  }
+}
+
+void index_add_halves(void (*kernel)(const View& y, int dim, const View& ids, const View& from), const View& y, int dim,
+                      const View& ids, const View& from) {
+  if (y.shape.empty() || ids.numel >= y.shape[dim]) return kernel(Widened().in_out(y), dim, ids, Widened().in(from));
+  ScratchVector<std::pair<int64_t, int64_t>> order;
+  for (int64_t i = 0; i < ids.numel; ++i) {
+    const int64_t id = ids.as<const int64_t>()[ids.shape.empty() ? 0 : i * ids.strides[0]];
+    order.emplace_back(id < 0 ? id + y.shape[dim] : id, i);
+  }
+  std::sort(order.begin(), order.end());
+  for (size_t k = 0; k < order.size();) {
+    const int64_t id = order[k].first;
+    Widened wide;
+    const View half = part_of(y, dim, id, id + 1), &to = wide.in_out(half);
+    for (; k < order.size() && order[k].first == id; ++k)
+      plain::map_elements<float, float>([](float a, float b) { return a + b; }, to, to,
+                                        Widened().in(part_of(from, dim, order[k].second, order[k].second + 1)));
   }
 }
 

@@ -306,3 +306,141 @@ TEST_CASE("index_put_ with indices that share the storage reads them first", "[i
   t.index_put_({t}, 1000000);
   CHECK(t.to_vector<int64_t>() == std::vector<int64_t>(4, 1000000));
 }
+
+// ---- slices of a few bytes, long lines ------------------------------------------------------------------------------
+
+namespace {
+
+constexpr DType kEach[] = {kBool, kUInt8, kFloat16, kBFloat16, kInt32, kFloat32, kInt64, kFloat64};
+
+/// Small integers, which all types but bool hold, in no regular order.
+Tensor pattern(const Shape& shape, DType dtype) {
+  const Tensor x = remainder(remainder(arange(shape.numel()) * 37, 101), dtype == kBool ? 2 : 7);
+  return x.reshape(shape).to(dtype);
+}
+
+}  // namespace
+
+TEST_CASE("flip mirrors elements of every size, in rows, columns and strided views") {
+  for (const DType dtype : kEach) {
+    INFO(dtype);
+    const Tensor base = pattern({9, 134}, dtype);
+    for (const Tensor& x : {base, base.slice(1, 0, 134, 2), base.t(), flip(base, 1).slice(0, 1, 8, 3)}) {
+      const int64_t m = x.size(0), n = x.size(1);
+      const Numbers from = numbers(x);
+      Numbers right, down, both;
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          right.push_back(from[i * n + n - 1 - j]);
+          down.push_back(from[(m - 1 - i) * n + j]);
+          both.push_back(from[(m - 1 - i) * n + n - 1 - j]);
+        }
+      CHECK(numbers(flip(x, 1)) == right);
+      CHECK(numbers(flip(x, 0)) == down);
+      CHECK(numbers(flip(x, {0, 1})) == both);
+    }
+  }
+  CHECK(flip(zeros({3, 0}), {0, 1}).shape() == Shape{3, 0});
+}
+
+TEST_CASE("views whose elements share memory are indexed like others") {
+  const Tensor line = arange(6.), rows = line.expand({4, 6}), columns = line.unsqueeze(1).expand({6, 4});
+  const Tensor ids = tensor({5, 0, 1, 2, 2});
+  for (const Tensor& x : {rows, columns, rows.t(), columns.slice(0, 0, 6, 2).expand({3, 4})}) {
+    const Tensor dense = x.contiguous();
+    for (const int64_t dim : {0, 1}) {
+      CHECK(equal(flip(x, dim), flip(dense, dim)));
+      const Tensor at = remainder(ids, x.size(dim));
+      CHECK(equal(index_select(x, dim, at), index_select(dense, dim, at)));
+      const Tensor index = dim ? at.expand({x.size(0), 5}) : at.unsqueeze(1).expand({5, x.size(1)});
+      CHECK(equal(gather(x, dim, index), gather(dense, dim, index)));
+    }
+  }
+}
+
+TEST_CASE("slices of every size are selected along any dimension, consecutive or not") {
+  Numbers mirrored{3, 2, 1}, repeated, back{-2, -1, 0, 1, 2, -40, -39, -1};
+  for (int i = 0; i < 40; ++i) mirrored.push_back(i), repeated.push_back(i / 3);
+  for (const double id : {38, 37, 36}) mirrored.push_back(id);
+  for (const DType dtype : kEach)
+    for (const Shape& shape : {Shape{5, 40}, Shape{3, 40, 2}, Shape{2, 40, 3}, Shape{40}, Shape{40, 5}}) {
+      INFO(dtype << " " << shape);
+      const int d = shape[0] == 40 ? 0 : 1;
+      const Tensor x = pattern(shape, dtype);
+      for (const Numbers& ids : {mirrored, repeated, back, Numbers{}}) {
+        Tensor at = zeros({0}, {.dtype = kInt64});
+        if (!ids.empty()) at = tensor(ids).to(kInt64);
+        const Tensor y = d ? x.index({Slice(), at}) : x.index({at});  // negative ids count back
+        REQUIRE(y.size(d) == static_cast<int64_t>(ids.size()));
+        for (size_t i = 0; i < ids.size(); ++i)
+          CHECK(numbers(y.select(d, static_cast<int64_t>(i))) == numbers(x.select(d, static_cast<int64_t>(ids[i]))));
+        if (!ids.empty() && ids[0] >= 0) CHECK(equal(index_select(x, d, at), y));
+      }
+    }
+}
+
+TEST_CASE("the gradient of selected elements adds up, once for each time") {
+  const Tensor ids = tensor({0, 1, 2, 3, 4, 5, 6, 6, 0, 6}), x = arange(21.).reshape({3, 7}).requires_grad_();
+  const Tensor y = index_select(x, 1, ids);
+  CHECK(equal(grad({sum(y)}, {x})[0].select(0, 1), tensor({2., 1., 1., 1., 1., 1., 3.})));
+  CHECK(
+      equal(grad({sum(gather(x, 1, ids.expand({3, 10})))}, {x})[0].select(0, 2), tensor({2., 1., 1., 1., 1., 1., 3.})));
+}
+
+TEST_CASE("ids out of range throw in the name of the op, wherever they stand", "[cpu]") {
+  const Tensor x = zeros({4, 50});
+  for (const int64_t bad : {-1, 50})
+    for (const int64_t place : {0, 33, 99}) {
+      Tensor ids = remainder(arange(100), 50);
+      ids[place].fill_(bad);
+      const std::string message = ": index " + std::to_string(bad) + " is out of range for dimension 1 of size 50";
+      CHECK_THROWS_WITH(index_select(x, 1, ids), Contains("index_select" + message));
+      CHECK_THROWS_WITH(gather(x, 1, ids.expand({4, 100})), Contains("gather" + message));
+      CHECK_THROWS_WITH(scatter_add(x, 1, ids.expand({4, 100}), zeros({4, 100})), Contains("scatter_add" + message));
+      CHECK_THROWS_WITH(index_add(x, 1, ids, zeros({4, 100})), Contains("index_add" + message));
+      CHECK_THROWS_WITH(take(x, where(ids == bad, bad < 0 ? -201 : 200, ids)), Contains("take: index"));
+    }
+  CHECK_THROWS_WITH(bincount(tensor({3, 1, -7, -2})), Contains("bincount: cannot count -7"));
+}
+
+TEST_CASE("nonzero finds elements of every type in long lines of any stride") {
+  for (const DType dtype : kEach) {
+    INFO(dtype);
+    const Tensor base = pattern({3, 1300}, dtype);
+    for (const Tensor& x : {base, base.t(), base.slice(1, 5, 1300, 2), base.select(0, 1), base[0].expand({2, 1300}),
+                            base.reshape({3, 2, 650}), zeros_like(base), ones_like(base)}) {
+      const Numbers values = numbers(x);
+      Numbers expected;
+      for (size_t i = 0; i < values.size(); ++i)
+        if (values[i] != 0) {
+          Numbers position;
+          for (int64_t d = x.dim() - 1, rest = static_cast<int64_t>(i); d >= 0; rest /= x.size(d), --d)
+            position.insert(position.begin(), static_cast<double>(rest % x.size(d)));
+          expected.insert(expected.end(), position.begin(), position.end());
+        }
+      CHECK(numbers(nonzero(x)) == expected);
+    }
+  }
+  CHECK(nonzero(zeros({0, 3})).shape() == Shape{0, 2});
+  CHECK(nonzero(ones({})).shape() == Shape{1, 0});
+}
+
+TEST_CASE("vectors of any stride are added up and counted") {
+  const Tensor ids = tensor({3, 1, 3, 0, 3}), wide = arange(10.);
+  CHECK(numbers(index_add(zeros({4}), 0, ids, wide.slice(0, 0, 10, 2))) == Numbers{6, 2, 0, 12});
+  CHECK(numbers(index_add(zeros({4}), 0, ids, full({}, 2.).expand({5}))) == Numbers{2, 2, 0, 6});
+  Tensor y = zeros({4, 2});
+  y.select(1, 1).index_add_(0, ids, wide.narrow(0, 5, 5));
+  CHECK(numbers(y) == Numbers{0, 8, 0, 6, 0, 0, 0, 21});
+  CHECK(numbers(bincount(ids.slice(0, 0, 5, 2))) == Numbers{0, 0, 0, 3});
+  CHECK(numbers(bincount(ids, {}, 6)) == Numbers{1, 1, 0, 3, 0, 0});
+}
+
+TEST_CASE("repeat_interleave repeats each line its own number of times") {
+  const Tensor x = arange(10.).reshape({5, 2}).requires_grad_();
+  const Tensor y = repeat_interleave(x, tensor({0, 2, 0, 3, 0}), 0);
+  CHECK(numbers(y) == Numbers{2, 3, 2, 3, 6, 7, 6, 7, 6, 7});
+  CHECK(grad_of(sum(y), x) == Numbers{0, 0, 2, 2, 0, 0, 3, 3, 0, 0});
+  CHECK(repeat_interleave(x, zeros({5}, {.dtype = kInt64}), 0).shape() == Shape{0, 2});
+  CHECK(repeat_interleave(zeros({0, 2}), zeros({0}, {.dtype = kInt64}), 0).shape() == Shape{0, 2});
+}

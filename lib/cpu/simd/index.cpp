@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <type_traits>
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
@@ -12,8 +13,8 @@
 #include "lib/device/kernels/id_check.h"
 
 // Indexing along one dimension: bounds checks, gather-like reads, scatter-like writes and nonzero. Slices that are
-// contiguous in memory are moved by memcpy.
-namespace reel::cpu {
+// contiguous in memory are moved by memcpy, single elements by loads and stores of their size.
+namespace reel::cpu::REEL_ISA {
 namespace {
 
 /// a + b in the type of the elements.
@@ -43,14 +44,7 @@ T smaller(T a, T b) {
 }
 
 /// The id-th slice of x along dim, as a view with size 1 there.
-View slice(const View& x, int dim, int64_t id) {
-  View result = x;
-  result.data = x.as<char>() + id * x.strides[dim] * size_of(x.dtype);
-  result.numel = x.numel / x.shape[dim];
-  result.shape[dim] = 1;
-  result.contiguous = false;
-  return result;
-}
+View slice(const View& x, int dim, int64_t id) { return part_of(x, dim, id, id + 1); }
 
 int64_t wrap(int64_t id, int64_t size) { return id < 0 ? id + size : id; }
 
@@ -58,14 +52,32 @@ int64_t id_at(const View& ids, int64_t i) {
   return ids.as<const int64_t>()[ids.shape.empty() ? 0 : i * ids.strides[0]];
 }
 
+/// f(n) where the compiler knows a slice's size n, if it is that of a few elements: memcpy is a move then, not a call.
+template <class F>
+void with_size(int64_t n, const F& f) {
+  switch (n) {
+    case 1: return f(std::integral_constant<int64_t, 1>());
+    case 2: return f(std::integral_constant<int64_t, 2>());
+    case 4: return f(std::integral_constant<int64_t, 4>());
+    case 8: return f(std::integral_constant<int64_t, 8>());
+    case 16: return f(std::integral_constant<int64_t, 16>());
+    default: return f(n);
+  }
+}
+
 /// f(id, i) for the 1-d ids, each wrapped into [0, size).
 template <class F>
 void for_each_id(const View& ids, int64_t size, const F& f) {
-  for (int64_t i = 0; i < ids.numel; ++i) f(wrap(id_at(ids, i), size), i);
+  const int64_t* const id = ids.as<const int64_t>();
+  const int64_t n = ids.numel, stride = ids.shape.empty() ? 0 : ids.strides[0];
+  if (stride == 1)
+    for (int64_t i = 0; i < n; ++i) f(wrap(id[i], size), i);
+  else
+    for (int64_t i = 0; i < n; ++i) f(wrap(id[i * stride], size), i);
 }
 
-/// The same on several threads at once, where an id is the place of `inner` elements that f changes. The calls for one
-/// id come in order and on one thread: what is added up does not depend on the division.
+/// Calls f(id, i) like for_each_id, but on several threads at once, where an id is the place of `inner` elements that f
+/// changes. The calls for one id come in order and on one thread: what is added up does not depend on the division.
 template <class F>
 void for_each_target(const View& ids, int64_t size, int64_t inner, const F& f) {
   // Groups of ids are not worth their time for short rows, nor for two threads: rows that are read out of order take
@@ -102,6 +114,29 @@ void for_each_block(int64_t outer, const View& ids, int64_t size, int64_t inner,
   });
 }
 
+/// How many of the ids from each one on are consecutive: slices that are copied together. None where few ids are, or
+/// they are used once.
+class Runs {
+ public:
+  Runs(const View& ids, int64_t uses) : lengths_(uses > 1 && ids.numel > 1 ? ids.numel * sizeof(int64_t) : 0) {
+    int64_t* const lengths = lengths_.data<int64_t>();
+    if (!lengths) return;
+    int64_t runs = 0;
+    for (int64_t i = ids.numel - 1; i >= 0; --i) {
+      const bool goes_on = i + 1 < ids.numel && id_at(ids, i + 1) == id_at(ids, i) + 1 && id_at(ids, i) != -1;
+      lengths[i] = goes_on ? lengths[i + 1] + 1 : 1;
+      runs += !goes_on;
+    }
+    exist_ = runs <= ids.numel / 4;
+  }
+  explicit operator bool() const { return exist_; }
+  int64_t operator[](int64_t i) const { return lengths_.data<int64_t>()[i]; }
+
+ private:
+  const Scratch lengths_;
+  bool exist_ = false;
+};
+
 /// Copies slices along dim, for every i: with kSource to[i] = from[ids[i]], with kTarget to[ids[i]] = from[i].
 enum class Lookup { kSource, kTarget };
 template <Lookup lookup>
@@ -112,20 +147,31 @@ void move_slices(const View& from, int dim, const View& ids, const View& to) {
     const Blocks source(from, dim), target(to, dim);
     const int64_t bytes = source.inner * size_of(from.dtype);
     if constexpr (lookup == Lookup::kSource) {
+      const Runs runs(ids, source.outer);
       for_each_range(source.outer * ids.numel, (bytes + 3) / 4, [&](int64_t begin, int64_t end) {
-        const int64_t n = ids.numel, row = bytes;
-        const int64_t *const id = ids.as<const int64_t>(), stride = ids.shape.empty() ? 0 : ids.strides[0];
-        for (int64_t at = begin; at < end;) {  // block by block
-          const int64_t block = at / n, first = block * n, stop = std::min(end, first + n);
-          const char* const a = from.as<const char>() + block * size * row;
-          char* const b = to.as<char>();
-          for (; at < stop; ++at) std::memcpy(b + at * row, a + wrap(id[(at - first) * stride], size) * row, row);
-        }
+        with_size(bytes, [&](auto row) {
+          const int64_t n = ids.numel, count = size;
+          const int64_t *const id = ids.as<const int64_t>(), stride = ids.shape.empty() ? 0 : ids.strides[0];
+          for (int64_t at = begin; at < end;) {  // block by block
+            const int64_t block = at / n, first = block * n, stop = std::min(end, first + n);
+            const char* const a = from.as<const char>() + block * count * row;
+            char* const b = to.as<char>();
+            if (!runs)
+              for (; at < stop; ++at) std::memcpy(b + at * row, a + wrap(id[(at - first) * stride], count) * row, row);
+            while (at < stop) {
+              const int64_t i = at - first, run = std::min(runs[i], stop - at);
+              const char* const rows = a + wrap(id[i * stride], count) * row;
+              run == 1 ? std::memcpy(b + at * row, rows, row) : std::memcpy(b + at * row, rows, run * row);
+              at += run;
+            }
+          }
+        });
       });
     } else {
-      for_each_block(source.outer, ids, size, (bytes + 3) / 4, [&](int64_t o, int64_t id, int64_t i) {
-        std::memcpy(to.as<char>() + (o * size + id) * bytes, from.as<const char>() + (o * source.size + i) * bytes,
-                    bytes);
+      with_size(bytes, [&](auto row) {
+        for_each_block(source.outer, ids, size, (bytes + 3) / 4, [&](int64_t o, int64_t id, int64_t i) {
+          std::memcpy(to.as<char>() + (o * size + id) * row, from.as<const char>() + (o * source.size + i) * row, row);
+        });
       });
     }
   } else {
@@ -138,23 +184,34 @@ void move_slices(const View& from, int dim, const View& ids, const View& to) {
   }
 }
 
+/// x in index's shape, with stride 0 along dim.
+[[gnu::noinline]] View without_dim(const View& x, int dim, const View& index) {
+  View base = x;
+  base.shape = index.shape;
+  if (!index.shape.empty()) base.strides[dim] = 0;
+  base.numel = index.numel;
+  base.contiguous = false;
+  return base;
+}
+
 /// f(x[…, id, …], y[p]) for every element p of index, where id is index[p] and replaces p's coordinate along dim. If f
 /// writes to x, then in order.
 template <class T, class F>
 void for_each_indexed(const View& x, int dim, const View& index, const View& y, bool writes_x, const F& f) {
   const bool scalar = index.shape.empty();
-  View base = x;  // x in index's shape, with stride 0 along dim
-  base.shape = index.shape;
-  if (!scalar) base.strides[dim] = 0;
+  const View base = without_dim(x, dim, index);
   const int64_t size = scalar ? 1 : x.shape[dim], stride = scalar ? 0 : x.strides[dim];
-  base.numel = index.numel;
-  base.contiguous = false;
   const auto run = [&](const View* const(&views)[3]) {
-    plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
-      for (int64_t i = 0; i < n; ++i) {
-        const int64_t id = wrap(plain::element<const int64_t>(p[0], i * s[0]), size);
-        f(plain::element<T>(p[1], i * s[1] + id * stride * int64_t(sizeof(T))), plain::element<T>(p[2], i * s[2]));
-      }
+    for_each_run(views, [&, size, stride](int64_t n, char* const* p, const int64_t* s) {
+      constexpr int64_t kUnit = sizeof(T);
+      char *const ids = p[0], *const at = p[1], *const y = p[2];
+      const auto all = [=, &f](int64_t id_step, int64_t x_step, int64_t y_step) {
+        for (int64_t i = 0; i < n; ++i) {
+          const int64_t id = wrap(element<const int64_t>(ids, i * id_step), size);
+          f(element<T>(at, i * x_step + id * stride * kUnit), element<T>(y, i * y_step));
+        }
+      };
+      s[0] == 8 && s[2] == kUnit ? all(8, s[1], kUnit) : all(s[0], s[1], s[2]);
     });
   };
   const View* const views[] = {&index, &base, &y};
@@ -165,12 +222,20 @@ void for_each_indexed(const View& x, int dim, const View& index, const View& y, 
 }
 
 bool check_part(const View& ids, int64_t low, int64_t high, int64_t* bad) {
-  bool found = false;
   const View* const views[] = {&ids};
-  plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
-    for (int64_t i = 0; i < n && !found; ++i) {
-      const int64_t id = plain::element<const int64_t>(p[0], i * s[0]);
-      if (id < low || id >= high) found = true, *bad = id;
+  bool found = false;
+  for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+    if (found) return;
+    const uint64_t first = low, count = uint64_t(high) - first;
+    const auto is_bad = [=](int64_t id) { return uint64_t(id) - first >= count; };
+    const auto look = [&](int64_t step) {
+      uint64_t any = 0;
+      for (int64_t i = 0; i < n; ++i) any |= uint64_t{is_bad(element<const int64_t>(p[0], i * step))};
+      return any != 0;
+    };
+    if (!(s[0] == 8 ? look(8) : look(s[0]))) return;
+    found = true;
+    for (int64_t i = 0; i < n && !is_bad(*bad = element<const int64_t>(p[0], i * s[0])); ++i) {
     }
   });
   return found;
@@ -222,46 +287,36 @@ void index_copy(const View& y, int dim, const View& ids, const View& from) {
   move_slices<Lookup::kTarget>(from, dim, ids, y);
 }
 
-void index_add(const View& y, int dim, const View& ids, const View& from);
-
-/// Widens the slices of y that are added to, each once, or all of y where they are many.
-void index_add_halves(const View& y, int dim, const View& ids, const View& from) {
-  if (y.shape.empty() || ids.numel >= y.shape[dim]) return index_add(Widened().in_out(y), dim, ids, Widened().in(from));
-  ScratchVector<std::pair<int64_t, int64_t>> order;
-  for_each_id(ids, y.shape[dim], [&](int64_t id, int64_t i) { order.emplace_back(id, i); });
-  std::sort(order.begin(), order.end());
-  for (size_t k = 0; k < order.size();) {
-    const int64_t id = order[k].first;
-    Widened wide;
-    const View& to = wide.in_out(slice(y, dim, id));
-    for (; k < order.size() && order[k].first == id; ++k)
-      plain::map_elements<float, float>(plus<float>, to, to, Widened().in(slice(from, dim, order[k].second)));
-  }
-}
-
 /// to = join(to, slice) for the slices of `from`.
 template <class T, class Join>
 void join_slices(const View& y, int dim, const View& ids, const View& from, const Join& join) {
   if (y.contiguous && from.contiguous && !y.shape.empty()) {
     const Blocks target(y, dim), source(from, dim);
-    for_each_block(target.outer, ids, target.size, target.inner, [&](int64_t o, int64_t id, int64_t i) {
-      T* to = y.as<T>() + (o * target.size + id) * target.inner;
-      const T* row = from.as<const T>() + (o * source.size + i) * source.inner;
-      for (int64_t k = 0; k < target.inner; ++k) to[k] = join(to[k], row[k]);
+    const auto add = [&](auto inner) {
+      for_each_block(target.outer, ids, target.size, inner, [&](int64_t o, int64_t id, int64_t i) {
+        T* to = y.as<T>() + (o * target.size + id) * inner;
+        const T* row = from.as<const T>() + (o * source.size + i) * inner;
+        for (int64_t k = 0; k < inner; ++k) to[k] = join(to[k], row[k]);
+      });
+    };
+    target.inner == 1 ? add(std::integral_constant<int64_t, 1>()) : add(target.inner);
+  } else if (y.shape.size() <= 1) {
+    T* const to = y.as<T>();
+    const int64_t to_stride = y.shape.empty() ? 0 : y.strides[0], stride = from.shape.empty() ? 0 : from.strides[0];
+    for_each_target(ids, y.numel, 1, [=, row = from.as<const T>()](int64_t id, int64_t i) {
+      to[id * to_stride] = join(to[id * to_stride], row[i * stride]);
     });
-  } else if (y.shape.empty()) {
-    for (int64_t i = 0; i < ids.numel; ++i) *y.as<T>() = join(*y.as<T>(), *from.as<const T>());
   } else {
     for_each_id(ids, y.shape[dim], [&](int64_t id, int64_t i) {
       const View to = slice(y, dim, id), row = slice(from, dim, i);
-      plain::map_elements<T, T>(join, to, to, row);
+      map_elements<T, T>(join, to, to, row);
     });
   }
 }
 
 void index_add(const View& y, int dim, const View& ids, const View& from) {
   if (ids.numel == 0 || y.numel == 0 || from.numel == 0) return;
-  if (is_half(y.dtype)) return index_add_halves(y, dim, ids, from);
+  if (is_half(y.dtype)) return index_add_halves(index_add, y, dim, ids, from);
   // A bool is a byte 0 or 1: its sum is the larger one.
   if (y.dtype == kBool)
     return join_slices<uint8_t>(y, dim, ids, from, [](uint8_t a, uint8_t b) { return larger(a, b); });
@@ -313,27 +368,48 @@ int64_t count_nonzero(const View& x) {
   }
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    plain::for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
-      for (int64_t i = 0; i < n; ++i) count += plain::element<const T>(p[0], i * s[0]) != 0;
+    for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+      const auto add = [&, data = p[0]](int64_t step) {
+        for (int64_t i = 0; i < n; ++i) count += element<const T>(data, i * step) != 0;
+      };
+      s[0] == sizeof(T) ? add(sizeof(T)) : add(s[0]);
     });
   });
   return count;
 }
 
+/// The positions in a line come from a loop without branches, a part of the line at a time.
 void nonzero(const View& x, const View& positions) {
   if (x.numel == 0 || positions.numel == 0) return;
-  const int rank = x.shape.size();
+  constexpr int64_t kPart = 512;
+  const int last = x.shape.size() - 1;
+  const int64_t n = x.shape[last], stride = x.strides[last];
   int64_t* out = positions.as<int64_t>();
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const T* at = x.as<const T>();
+    const T* line = x.as<const T>();
     int64_t position[kMaxDims] = {};
-    for (int64_t i = 0; i < x.numel; ++i) {
-      if (*at != 0) out = std::copy_n(position, rank, out);
-      for (int d = rank - 1; d >= 0; --d) {
-        at += x.strides[d];
+    for (int64_t lines = x.numel / n; lines > 0; --lines) {
+      for (int64_t begin = 0; begin < n; begin += kPart) {
+        int32_t found[kPart];
+        int count = 0;
+        for (int64_t i = begin, end = std::min(n, begin + kPart); i < end; ++i) {
+          found[count] = static_cast<int32_t>(i - begin);
+          count += line[i * stride] != 0;
+        }
+        if (last == 0) {
+          for (int k = 0; k < count; ++k) *out++ = begin + found[k];
+        } else {
+          for (int k = 0; k < count; ++k) {
+            for (int d = 0; d < last; ++d) *out++ = position[d];
+            *out++ = begin + found[k];
+          }
+        }
+      }
+      for (int d = last - 1; d >= 0; --d) {
+        line += x.strides[d];
         if (++position[d] < x.shape[d]) break;
-        at -= x.strides[d] * x.shape[d];
+        line -= x.strides[d] * x.shape[d];
         position[d] = 0;
       }
     }
@@ -354,4 +430,4 @@ void install_index(KernelTable& table) {
   table.nonzero = nonzero;
 }
 
-}  // namespace reel::cpu
+}  // namespace reel::cpu::REEL_ISA
