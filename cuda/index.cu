@@ -304,7 +304,7 @@ __global__ void bag_kernel(EmbeddingBag job) {
   const T* const factors = static_cast<const T*>(job.factors);
   for (int64_t b = first_row(); b < job.bags; b += row_step()) {
     const int64_t begin = job.bounds[b], end = job.bounds[b + 1];
-    if (blockIdx.y == 0)
+    if (job.bag && blockIdx.y == 0)
       for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) job.bag[i] = b;
     for (int64_t j = first_column(); j < job.width || j == 0; j += column_step()) {
       const bool inside = j < job.width;

@@ -11,7 +11,6 @@ void limit_onednn(Isa isa);
 
 // Each family of kernels fills in its slots.
 void install_conv(KernelTable& table);
-void install_embedding(KernelTable& table);
 void install_integer(KernelTable& table);
 void install_linalg(KernelTable& table);
 void install_random(KernelTable& table);

@@ -159,7 +159,8 @@ Tensor reduce_bags(const Tensor& weight, const Tensor& ids, const EmbeddingBagLo
   const Tensor matrix = view_of(weight).strides[1] == 1 ? weight : no_grad([&] { return weight.contiguous(); });
 
   const Device device = weight.device();
-  const Tensor bag = make_tensor({n}, kInt64, device), count = make_tensor({bags}, kInt64, device);
+  const bool recorded = !max && recording(weight, factors);
+  const Tensor bag = make_tensor({recorded ? n : 0}, kInt64, device), count = make_tensor({bags}, kInt64, device);
   const Tensor y = make_tensor({bags, width}, max ? kInt64 : weight.dtype(), device);
   kernels_of(weight).embedding_bag({.dtype = weight.dtype(),
                                     .max = max,
@@ -174,13 +175,13 @@ Tensor reduce_bags(const Tensor& weight, const Tensor& ids, const EmbeddingBagLo
                                     .factors = factors.defined() ? view_of(factors).data : nullptr,
                                     .padding = padding,
                                     .out = view_of(y).data,
-                                    .bag = view_of(bag).as<int64_t>(),
+                                    .bag = recorded ? view_of(bag).as<int64_t>() : nullptr,
                                     .count = view_of(count).as<int64_t>()});
   if (max) {  // y says in which row the largest element is; empty bags take it from row 0, where there is one
     if (weight.size(0) == 0) return sum(weight, 0, true).expand({bags, width}).clone();  // zeros, recorded
     return masked_fill(gather(weight, 0, y), (count == 0).unsqueeze(1), 0);
   }
-  if (recording(weight, factors))
+  if (recorded)
     record(kBag, y, inputs(weight, factors),
            [ids = SavedTensor(flat), bag = SavedTensor(bag), count = saved_if(mean, count),
             factors = saved_if(factors.defined(), factors), weight = saved_if(needs_grad(factors), weight),

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
 
 #include "reel/autograd.h"
 #include "reel/memory.h"
@@ -124,6 +125,39 @@ TEST_CASE("bags of a half-precision weight touch only the rows in use") {
   const int64_t before = memory_stats().in_use;
   embedding_bag(table, ids.narrow(0, 0, 1));
   CHECK(memory_stats().peak_in_use - before < 1 << 18);
+}
+
+TEST_CASE("bags of any width are sums, means and maxima of their rows") {
+  manual_seed(6);
+  const Tensor ids = tensor({7, 3, 7, 0, 11, 2, 5, 5, 11, 1}), offsets = tensor({0, 3, 3, 4});
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16})
+    for (const int64_t width : {0, 1, 5, 16, 63, 64, 65, 200}) {
+      INFO(dtype << " " << width);
+      const Tensor table = randint(9, {12, width}).to(dtype), strided = cat({table, table}, 1).narrow(1, 0, width);
+      for (const Tensor& weight : {table, strided})
+        for (const Reduce mode : {Reduce::kSum, Reduce::kMean, Reduce::kMax}) {
+          const Tensor y = embedding_bag(weight, ids, {.offsets = offsets, .mode = mode});
+          const int64_t bounds[] = {0, 3, 3, 4, 10};
+          for (int b = 0; b < 4; ++b) {
+            const int64_t n = bounds[b + 1] - bounds[b];
+            const Tensor rows = index_select(table, 0, ids.narrow(0, bounds[b], n)).to(kFloat32);
+            Tensor expected = sum(rows, 0);
+            if (n && mode == Reduce::kMax) expected = amax(rows, 0);
+            if (n && mode == Reduce::kMean) expected = expected / n;
+            CHECK(allclose(y[b].to(kFloat32), expected, dtype == kBFloat16 ? 0.01 : 0.001));
+          }
+        }
+    }
+}
+
+TEST_CASE("the largest of a bag is its first NaN, or -inf") {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), low = -std::numeric_limits<double>::infinity();
+  const Tensor weight = tensor({{low, 1., nan}, {low, nan, 2.}, {low, nan, nan}}).requires_grad_();
+  const Tensor y = embedding_bag(weight, tensor({{0, 1, 2}}), {.mode = Reduce::kMax});
+  CHECK(y[0][0].item<double>() == low);
+  CHECK(std::isnan(y[0][1].item<double>()));
+  CHECK(std::isnan(y[0][2].item<double>()));
+  CHECK(equal(grad({sum(y)}, {weight})[0], tensor({{1., 0., 1.}, {0., 1., 0.}, {0., 0., 0.}})));
 }
 
 TEST_CASE("wrong calls of embeddings", "[errors][cpu]") {

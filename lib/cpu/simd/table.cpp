@@ -16,6 +16,7 @@ void install_crf(KernelTable& table);
 void install_ctc(KernelTable& table);
 void install_gemm(KernelTable& table);
 void install_cell(KernelTable& table);
+void install_embedding(KernelTable& table);
 void install_index(KernelTable& table);
 void install_norm(KernelTable& table);
 void install_pool(KernelTable& table);
@@ -40,6 +41,7 @@ void install(KernelTable& table) {
   install_ctc(table);
   install_gemm(table);
   install_cell(table);
+  install_embedding(table);
   install_index(table);
   install_norm(table);
   install_pool(table);

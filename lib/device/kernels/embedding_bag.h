@@ -17,7 +17,7 @@ struct EmbeddingBag {
   const void* factors;  // for each id, or nullptr
   int64_t padding;      // an id that does not count, or -1
   void* out;            // [bags, width], zeros for empty bags; max: the int64 row of the largest element, 0 for those
-  int64_t* bag;         // of each id
+  int64_t* bag;         // of each id, or nullptr
   int64_t* count;       // of the ids in each bag that count
 };
 
