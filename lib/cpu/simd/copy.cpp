@@ -108,7 +108,11 @@ void copy_bytes(const View& from, const View& to) {
       } else {
         with_word(to.dtype, [&](auto type) {
           using T = typename decltype(type)::type;
-          for (int64_t i = 0; i < n; ++i) element<T>(p[0], i * s[0]) = element<const T>(p[1], i * s[1]);
+          const auto move = [n, y = p[0], x = p[1]](int64_t y_step, int64_t x_step) {
+            for (int64_t i = 0; i < n; ++i) element<T>(y, i * y_step) = element<const T>(x, i * x_step);
+          };
+          constexpr int64_t kUnit = sizeof(T);
+          s[0] == kUnit&& s[1] == -kUnit ? move(kUnit, -kUnit) : move(s[0], s[1]);
         });
       }
     });
