@@ -273,19 +273,22 @@ Tensor histc(const Tensor& x, int64_t bins, double min, double max) {
   REEL_CHECK(bins > 0, "histc: ", bins, " bins");
   REEL_CHECK(min <= max, "histc: a range from ", min, " to ", max);
   NoGrad guard;
-  const Tensor flat = to_compute(ravel(x));
+  Tensor flat = to_compute(ravel(x));
   if (min == max && flat.numel()) min = reel::min(flat).item<double>(), max = reel::max(flat).item<double>();
   if (min == max) min -= 1, max += 1;
   REEL_CHECK(std::isfinite(min) && std::isfinite(max), "histc: the range from ", min, " to ", max, " is not finite");
-  Tensor inside = masked_select(flat, (flat >= min) & (flat <= max));
+  const Tensor inside = (flat >= min) & (flat <= max);
   const double count = static_cast<double>(bins),
                most = flat.dtype() == kFloat64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
   if (max / 2 - min / 2 >= most / 2 / count) {  // the products below would overflow
     const double scale = std::ldexp(1., -2 - std::ilogb(count));
-    inside = inside.to(kFloat64) * scale, min *= scale, max *= scale;
+    flat = flat.to(kFloat64) * scale, min *= scale, max *= scale;
   }
-  const Tensor bin = ((inside - min) * count / (max - min)).to(kInt64);
-  return bincount(minimum(bin, bins - 1), {}, bins).to(x.dtype());
+  // What is not inside is counted behind the last bin.
+  const Tensor bin = where(inside, minimum(((flat - min) * count / (max - min)).to(kInt64), bins - 1), bins);
+  const TensorOptions whole{.dtype = kInt64, .device = x.device()};
+  const Tensor counts = zeros({bins + 1}, whole).index_add_(0, bin, full({}, 1, whole).expand(bin.shape()));
+  return counts.narrow(0, 0, bins).to(x.dtype());
 }
 
 namespace {
