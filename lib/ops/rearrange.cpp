@@ -98,8 +98,11 @@ Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::option
   REEL_CHECK(
       !kernels_of(x).check_bounds("repeat_interleave", view_of(ends), 0, std::numeric_limits<int64_t>::max(), &bad),
       "repeat_interleave: too many elements");
+  // The number of lines that end before each place, those of 0 repeats included, is the line that it repeats.
   const int64_t total = shape[0] ? ends[-1].item<int64_t>() : 0;
-  return index_select(x, d, searchsorted(ends, arange(0, total, 1, {.dtype = kInt64, .device = x.device()}), true));
+  const TensorOptions whole{.dtype = kInt64, .device = x.device()};
+  const Tensor ended = index_add(zeros({total + 1}, whole), 0, ends, full({}, 1, whole).expand(shape));
+  return index_select(x, d, cumsum(ended.narrow(0, 0, total), 0));
 }
 
 Tensor repeat(const Tensor& x, const Shape& repeats) {
