@@ -1,7 +1,6 @@
 #include "reel/io/safetensors.h"
 
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <bit>
@@ -12,6 +11,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "lib/io/checksum.h"
 #include "lib/io/elements.h"
 #include "lib/io/load_options.h"
 #include "lib/io/shards.h"
@@ -59,9 +59,6 @@ const char* name_in_file(DType type) {
 
 // ---- checksums ------------------------------------------------------------------------------------------------------
 
-uint32_t crc_of(const void* data, size_t bytes, uint32_t before = 0) {
-  return static_cast<uint32_t>(crc32_z(before, static_cast<const Bytef*>(data), bytes));
-}
 uint32_t crc_of_header(const std::string& header) {
   const uint64_t length = header.size();
   return crc_of(header.data(), header.size(), crc_of(&length, sizeof length));

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "lib/io/checksum.h"
+
 namespace reel::io {
 namespace {
 
@@ -103,12 +105,16 @@ int64_t Source::produce(char* to, int64_t bytes) {
   int64_t got;
   if (inflater_) {
     got = inflate(to, bytes);
+    if (is_part_) crc_ = crc_of(to, static_cast<size_t>(got), crc_);
   } else {
     got = std::min(bytes, file_end_ - file_at_);
-    file_.read(to, got, file_at_);
+    const uint32_t crc = crc_of_pieces(got, [&](int64_t begin, int64_t size) {
+      file_.read(to + begin, size, file_at_ + begin);
+      return is_part_ ? crc_of(to + begin, static_cast<size_t>(size)) : 0;
+    });
     file_at_ += got;
+    if (is_part_) crc_ = static_cast<uint32_t>(crc32_combine(crc_, crc, got));
   }
-  if (is_part_) crc_ = static_cast<uint32_t>(crc32_z(crc_, reinterpret_cast<const Bytef*>(to), got));
   position_ += got;
   return got;
 }

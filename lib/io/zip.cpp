@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "lib/io/checksum.h"
 #include "reel/error.h"
 
 namespace reel::io {
@@ -242,7 +243,7 @@ void ZipWriter::add(const std::string& name, const std::vector<std::span<const c
   uint32_t crc = 0;
   int64_t size = 0;
   for (const auto piece : pieces) {
-    crc = static_cast<uint32_t>(crc32_z(crc, reinterpret_cast<const Bytef*>(piece.data()), piece.size()));
+    crc = crc_of(piece.data(), piece.size(), crc);
     size += static_cast<int64_t>(piece.size());
   }
   const std::string packed = deflate_ ? deflated(pieces) : "";

@@ -11,7 +11,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=${REEL_BUILD:-$root/build}
 library_packages=(cmake ninja-build g++ ccache pkg-config libopenblas-dev libdnnl-dev libutf8proc-dev zlib1g-dev
-  libprotozero-dev libxsimd-dev libxtensor-dev libxtensor-blas-dev libfmt-dev nlohmann-json3-dev libgloo-dev
+  libisal-dev libprotozero-dev libxsimd-dev libxtensor-dev libxtensor-blas-dev libfmt-dev nlohmann-json3-dev libgloo-dev
   libpng-dev libjpeg62-turbo-dev)
 
 # quietly LOG COMMAND…: what it says goes to the end of LOG, whose end is shown if it fails.
