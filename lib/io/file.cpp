@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "lib/io/checksum.h"
 #include "reel/error.h"
 
 namespace reel::io {
@@ -20,6 +21,9 @@ namespace {
 
 // Of a call of read or write, which Linux limits to 2 GiB.
 constexpr int64_t kMaxTransfer = int64_t{1} << 30;
+// Files are written in pieces that end at multiples of kWritten: the system then keeps them in large pages, which are
+// faster to write and to map. How many bytes are sent to the disk at once while others are written is kFlushed.
+constexpr int64_t kWritten = 4 << 20, kFlushed = 32 << 20;
 
 [[noreturn]] void fail_errno(const char* what, const std::filesystem::path& path) {
   reel::detail::fail(what, " ", path, ": ", std::strerror(errno));
@@ -196,9 +200,22 @@ AtomicFile::~AtomicFile() {
   ::close(fd_);
 }
 
-void AtomicFile::write(const void* data, int64_t bytes) {
-  write_at(data, bytes, end_);
-  end_ += bytes;
+void AtomicFile::reserve(int64_t bytes) {
+  // No failure matters: where there is no space write() reports it, and some file systems cannot reserve.
+  if (bytes >= kFlushed) ::fallocate(fd_, 0, 0, bytes);
+}
+
+void AtomicFile::write(const void* data, int64_t bytes, uint32_t* crc) {
+  const auto* from = static_cast<const char*>(data);
+  for (const char* const end = from + bytes; from < end;) {
+    const int64_t size = std::min<int64_t>(end - from, kWritten - end_ % kWritten);
+    if (crc) *crc = crc_of(from, static_cast<size_t>(size), *crc);
+    write_at(from, size, end_);
+    from += size, end_ += size;
+    if (end_ - started_ < kFlushed) continue;
+    ::sync_file_range(fd_, started_, end_ - started_, SYNC_FILE_RANGE_WRITE);  // only begins it; commit() waits for all
+    started_ = end_;
+  }
 }
 
 void AtomicFile::write_at(const void* data, int64_t bytes, int64_t offset) {

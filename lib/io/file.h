@@ -43,7 +43,11 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  void write(const void* data, int64_t bytes);
+  /// Sets space for a large file aside, where the file system can do that in one step: writing is faster then.
+  void reserve(int64_t bytes);
+  /// Appends bytes, and sends those before them to the disk meanwhile. If `crc` is given, it is the CRC-32 of bytes
+  /// that they follow, and becomes that of all.
+  void write(const void* data, int64_t bytes, uint32_t* crc = nullptr);
   /// Over bytes that have been written.
   void write_at(const void* data, int64_t bytes, int64_t offset);
   /// With `keep` > 1 the file that is replaced keeps the name kept_file(path, 1), that one the next, and so on, up to
@@ -56,7 +60,7 @@ class AtomicFile {
 
   std::filesystem::path path_, temporary_;
   int fd_ = -1;
-  int64_t end_ = 0;
+  int64_t end_ = 0, started_ = 0;  // what is written, and what of it is on its way to the disk
 };
 
 /// "run.safetensors", "run.1.safetensors", …: where AtomicFile::commit writes a file, and keeps older ones of it.

@@ -387,14 +387,14 @@ void save(const StateDict& tensors, const std::filesystem::path& path, const Met
 
   AtomicFile file(path);
   const uint64_t length = text.size();
+  file.reserve(static_cast<int64_t>(sizeof length + length) + end);
   file.write(&length, sizeof length);
   file.write(text.data(), static_cast<int64_t>(text.size()));
   std::vector<uint32_t> checksums(tensors.size() + 1);
   checksums[0] = crc_of_header(text);
   for (const size_t i : order) {
     const Tensor dense = tensors[i].second.detach().to(kCPU).contiguous();
-    file.write(bytes_of(dense), byte_count(dense));
-    checksums[i + 1] = crc_of(bytes_of(dense), static_cast<size_t>(byte_count(dense)));
+    file.write(bytes_of(dense), byte_count(dense), &checksums[i + 1]);
   }
   const std::string digits = fmt::format("{:08x}", fmt::join(checksums, ""));
   file.write_at(digits.data(), static_cast<int64_t>(digits.size()),
