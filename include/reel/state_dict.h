@@ -66,6 +66,13 @@ struct LoadOptions {
   std::function<std::string(std::string_view name)> rename = {};
   /// Compares what is read of a file with its checksums, if it has any, and throws if it is damaged.
   bool verify = true;
+  /// Uses the tensors of a safetensors or .pt file where they lie: the file is mapped (mmap) and read where it is
+  /// touched, so that loading takes a moment and processes share its memory; the mapping lasts as long as one of the
+  /// tensors. They can be changed; the file stays as it is. As long as they are used the file may be replaced by
+  /// another one, as io::save and mv do, but not be changed in place: tensors would change with it, and the process
+  /// would be killed (SIGBUS) where the file has become shorter or its disk cannot be read. `verify` reads the whole
+  /// file once, for files with checksums. Tensors of bool, of types that are converted, and at odd addresses are read.
+  bool mmap = false;
 };
 
 }  // namespace reel

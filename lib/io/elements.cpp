@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "lib/io/mapped_file.h"
+
 namespace reel::io {
 namespace {
 
@@ -95,6 +97,12 @@ void convert_elements(const Tensor& tensor, Element element) {
     widener(element)(from, tensor.numel(), static_cast<char*>(bytes_of(tensor)));
 }
 
+bool fits_in_place(const char* data, Element element) {
+  const DType dtype = element.dtype().value();
+  return !element.big_endian && element.bytes == size_of(dtype) && dtype != reel::kBool &&
+         reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(element.bytes) == 0;
+}
+
 Tensor read_elements(Source& source, Element element, std::span<const int64_t> shape, const std::string& what) {
   const DType dtype = element.dtype().value();
   if (shape.size() > kMaxDims) source.fail(what, " has ", shape.size(), " dimensions, more than ", kMaxDims);
@@ -106,6 +114,7 @@ Tensor read_elements(Source& source, Element element, std::span<const int64_t> s
                 " can follow");
 
   const Tensor tensor = empty(Shape(shape), {.dtype = dtype, .device = kCPU});
+  prefer_huge_pages({memory_of(tensor)});
   const std::span<char> staging = staging_bytes(tensor, element);
   const int64_t begin = source.position();
   source.read_exactly(staging.data(), in_file);

@@ -141,6 +141,11 @@ InputFile::InputFile(const std::filesystem::path& path)
 
 InputFile::~InputFile() { ::close(fd_); }
 
+bool InputFile::is_complete() const {
+  struct stat status;
+  return ::fstat(fd_, &status) == 0 && status.st_size >= size_;
+}
+
 void InputFile::read(void* data, int64_t bytes, int64_t offset) const {
   for (int64_t done = 0; done < bytes;) {
     const ssize_t got =

@@ -18,6 +18,9 @@ class InputFile {
 
   int64_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
+  int descriptor() const { return fd_; }
+  /// Returns whether the file still has the bytes that it had when it was opened.
+  bool is_complete() const;
   /// Fills `data` with the bytes [offset, offset + bytes); fewer are an Error.
   void read(void* data, int64_t bytes, int64_t offset) const;
 

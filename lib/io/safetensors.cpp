@@ -14,6 +14,7 @@
 #include "lib/io/checksum.h"
 #include "lib/io/elements.h"
 #include "lib/io/load_options.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/shards.h"
 #include "lib/io/tensor_file.h"
 #include "lib/io/torch_file.h"
@@ -326,7 +327,7 @@ void TensorFile::read_checksums(const std::string& header) {
 
 void TensorFile::verify(const TensorEntry& entry, uint32_t checksum) const {
   if (!entry.checksum || *entry.checksum == checksum) return;
-  reel::detail::fail(file_.path(), ": byte ", data_begin_ + (*entry.offsets)[0], ": ", HeaderReader::quote(entry.name),
+  reel::detail::fail(file_.path(), ": byte ", begin_of(entry), ": ", HeaderReader::quote(entry.name),
                      ": the data are damaged, their CRC-32 is ",
                      fmt::format("{:08x}, not {:08x}", checksum, *entry.checksum));
 }
@@ -411,42 +412,60 @@ void check_writable(const std::filesystem::path& path) { const AtomicFile unused
 // ---- loading --------------------------------------------------------------------------------------------------------
 
 StateDict TensorFile::load(const LoadOptions& options) const {
+  const auto mapping = options.mmap ? std::make_shared<const MappedFile>(file_) : nullptr;
   StateDict tensors;
+  std::vector<const TensorEntry*> loaded;
+  std::vector<std::span<char>> fresh;
   std::unordered_set<std::string> names;
   for (const TensorEntry& entry : entries_) {
     const std::optional<std::string> name = loaded_name(entry.name, options);
     if (!name) continue;
     if (!names.insert(*name).second) fail_at(entry, HeaderReader::quote(*name), " is given twice");
     if (!entry.type) fail_at(entry, "reel has no dtype ", HeaderReader::quote(*entry.dtype));
-    const Element element = entry.type->element;
-    const Tensor tensor = empty(Shape(*entry.shape), {.dtype = *element.dtype(), .device = kCPU});
-    const std::span<char> staging = staging_bytes(tensor, element);
-    const int64_t begin = data_begin_ + (*entry.offsets)[0];
-    file_.read(staging.data(), static_cast<int64_t>(staging.size()), begin);
-    if (entry.checksum) verify(entry, crc_of(staging.data(), staging.size()));
-    if (tensor.dtype() == kBool) {
-      const auto bad = std::find_if(staging.begin(), staging.end(), [](char value) { return uint8_t(value) > 1; });
-      REEL_CHECK(bad == staging.end(), file_.path(), ": byte ", begin + (bad - staging.begin()), ": ",
-                 HeaderReader::quote(entry.name), ": a bool is ", int{uint8_t(*bad)});
+    const DType dtype = *entry.type->element.dtype();
+    const Shape shape(*entry.shape);
+    if (char* const data = mapping ? mapping->data() + begin_of(entry) : nullptr;
+        data && fits_in_place(data, entry.type->element)) {
+      tensors.emplace_back(*name, from_blob(data, dtype, shape, [mapping] {}));
+    } else {
+      tensors.emplace_back(*name, empty(shape, {.dtype = dtype, .device = kCPU}));
+      fresh.push_back(memory_of(tensors.back().second));
     }
-    convert_elements(tensor, element);
-    tensors.emplace_back(*name, tensor);
+    loaded.push_back(&entry);
   }
+  prefer_huge_pages(std::move(fresh));
+  for (size_t i = 0; i < loaded.size(); ++i) read(*loaded[i], tensors[i].second, mapping.get());
   return tensors;
+}
+
+void TensorFile::read(const TensorEntry& entry, const Tensor& tensor, const MappedFile* mapping) const {
+  const int64_t begin = begin_of(entry);
+  const std::span<char> bytes = staging_bytes(tensor, entry.type->element);
+  const bool is_mapped = mapping && bytes.data() == mapping->data() + begin, is_checked = entry.checksum.has_value();
+  if (is_mapped && !is_checked) return;
+  const uint32_t checksum = crc_of_pieces(static_cast<int64_t>(bytes.size()), [&](int64_t at, int64_t size) {
+    if (!is_mapped) file_.read(bytes.data() + at, size, begin + at);
+    return is_checked ? crc_of(bytes.data() + at, static_cast<size_t>(size)) : 0;
+  });
+  verify(entry, checksum);
+  if (is_mapped) return;
+  if (tensor.dtype() == kBool) {
+    const auto bad = std::find_if(bytes.begin(), bytes.end(), [](char value) { return uint8_t(value) > 1; });
+    REEL_CHECK(bad == bytes.end(), file_.path(), ": byte ", begin + (bad - bytes.begin()), ": ",
+               HeaderReader::quote(entry.name), ": a bool is ", int{uint8_t(*bad)});
+  }
+  convert_elements(tensor, entry.type->element);
 }
 
 void TensorFile::verify() const {
   REEL_CHECK(has_checksums_, file_.path(), ": byte 8: its metadata have no checksums");
-  std::vector<char> buffer(1 << 20);
   for (const TensorEntry& entry : entries_) {
-    uint32_t checksum = 0;
-    for (int64_t at = (*entry.offsets)[0]; at < (*entry.offsets)[1];) {
-      const int64_t part = std::min<int64_t>(static_cast<int64_t>(buffer.size()), (*entry.offsets)[1] - at);
-      file_.read(buffer.data(), part, data_begin_ + at);
-      checksum = crc_of(buffer.data(), static_cast<size_t>(part), checksum);
-      at += part;
-    }
-    verify(entry, checksum);
+    const int64_t begin = begin_of(entry), end = data_begin_ + (*entry.offsets)[1];
+    verify(entry, crc_of_pieces(end - begin, [&](int64_t at, int64_t size) {
+             const auto bytes = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(size));
+             file_.read(bytes.get(), size, begin + at);
+             return crc_of(bytes.get(), static_cast<size_t>(size));
+           }));
   }
 }
 

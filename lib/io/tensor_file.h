@@ -12,6 +12,7 @@
 namespace reel::io {
 
 struct ElementName;
+class MappedFile;
 
 /// What the header says of a tensor.
 struct TensorEntry {
@@ -38,11 +39,13 @@ class TensorFile {
 
  private:
   void read_checksums(const std::string& header);
+  void read(const TensorEntry& entry, const Tensor& tensor, const MappedFile* mapping) const;
   void verify(const TensorEntry& entry, uint32_t checksum) const;
   template <class... Parts>
   [[noreturn]] void fail_at(const TensorEntry& entry, const Parts&... parts) const;
   void check() const;
   void check_size(const TensorEntry& entry, int64_t given) const;
+  int64_t begin_of(const TensorEntry& entry) const { return data_begin_ + (*entry.offsets)[0]; }  // of its data
 
   InputFile file_;
   std::vector<TensorEntry> entries_;

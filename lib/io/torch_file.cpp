@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,8 +10,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "lib/io/checksum.h"
 #include "lib/io/elements.h"
 #include "lib/io/load_options.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/pickle.h"
 #include "lib/io/source.h"
 #include "lib/io/zip.h"
@@ -111,7 +114,12 @@ struct Path {
 class TorchFile {
  public:
   TorchFile(const InputFile& file, const LoadOptions& options)
-      : file_(file), options_(options), members_(read_zip(file)), by_name_(index()), pickle_(read_pickle()) {}
+      : file_(file),
+        options_(options),
+        mapping_(options.mmap ? std::make_shared<const MappedFile>(file) : nullptr),
+        members_(read_zip(file)),
+        by_name_(index()),
+        pickle_(read_pickle()) {}
 
   StateDict load() {
     const PickleValue& root = pickle_[pickle_.root()];
@@ -140,12 +148,32 @@ class TorchFile {
   // The whole of a stored member, read by `read(source)`.
   template <class Read>
   auto read_member(const ZipEntry& member, const Read& read) const {
-    REEL_CHECK(!member.deflated, what(member), " is compressed, which torch.save's are not");
+    check_stored(member);
     Source source(file_, what(member), member.begin, member.end, false);
     auto result = read(source);
-    REEL_CHECK(!options_.verify || source.crc() == member.crc, what(member),
-               ": its data are damaged, or were written without checksums; {.verify = false} reads them all the same");
+    if (options_.verify) verify(member, source.crc());
     return result;
+  }
+  void check_stored(const ZipEntry& member) const {
+    REEL_CHECK(!member.deflated, what(member), " is compressed, which torch.save's are not");
+  }
+  void verify(const ZipEntry& member, uint32_t crc) const {
+    REEL_CHECK(crc == member.crc, what(member),
+               ": its data are damaged, or were written without checksums; {.verify = false} reads them all the same");
+  }
+  // The elements of a storage, which are used where they lie if the options and the elements allow it.
+  Tensor read_storage(const ZipEntry& member, Element element, const std::string& path) const {
+    char* const data = mapping_ ? mapping_->data() + member.begin : nullptr;
+    const std::vector sizes{member.size / element.bytes};
+    if (!data || !fits_in_place(data, element))
+      return read_member(member,
+                         [&](Source& source) { return read_elements(source, element, sizes, "'" + path + "'"); });
+    check_stored(member);
+    if (options_.verify)
+      verify(member, crc_of_pieces(member.size, [data](int64_t begin, int64_t size) {
+               return crc_of(data + begin, static_cast<size_t>(size));
+             }));
+    return from_blob(data, *element.dtype(), Shape(sizes), [mapping = mapping_] {});
   }
   static std::string read_text(Source& source) {
     std::string text(static_cast<size_t>(source.max_remaining()), '\0');
@@ -422,15 +450,13 @@ class TorchFile {
       pickle_.fail(id, "the storage of '", path, "' has ", member->size, " bytes in the file, not ", given,
                    untyped ? " bytes for elements of " : " elements of ", width);
     auto [found, is_new] = storages_.try_emplace({member->name, type_name});
-    if (is_new)
-      found->second = read_member(*member, [&](Source& source) {
-        return read_elements(source, *type->element, std::vector{member->size / width}, "'" + path + "'");
-      });
+    if (is_new) found->second = read_storage(*member, *type->element, path);
     return found->second;
   }
 
   const InputFile& file_;
   const LoadOptions& options_;
+  const std::shared_ptr<const MappedFile> mapping_;
   const std::vector<ZipEntry> members_;
   const std::unordered_map<std::string_view, const ZipEntry*> by_name_;
   std::string folder_;  // "net/"

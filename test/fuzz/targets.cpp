@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
 
+#include "lib/io/elements.h"
 #include "reel/data.h"
 #include "reel/io.h"
 #include "reel/nn.h"
@@ -54,6 +56,24 @@ template <data::WordVectorFormat format>
 void read_vectors(const Path& file) {
   const data::WordVectors vectors = data::read_word_vectors(file, {.format = format});
   must(vectors.vectors.size(0) == vectors.words.size(), "a word without a vector");
+}
+
+bool same_bits(const Tensor& x, const Tensor& y) {
+  const Tensor a = x.contiguous(), b = y.contiguous();
+  return x.numel() == 0 || std::memcmp(io::bytes_of(a), io::bytes_of(b), static_cast<size_t>(io::byte_count(a))) == 0;
+}
+
+// A file that is mapped has the tensors that it has when it is read.
+template <bool verify>
+void load(const Path& file) {
+  const StateDict read = io::load(file, {.verify = verify});
+  const StateDict mapped = io::load(file, {.verify = verify, .mmap = true});
+  must(read.size() == mapped.size(), "a mapped file has another number of tensors");
+  for (size_t i = 0; i < read.size(); ++i) {
+    const Tensor &x = read[i].second, &y = mapped[i].second;
+    must(read[i].first == mapped[i].first && x.dtype() == y.dtype() && x.shape() == y.shape(), "a mapped tensor");
+    if (x.numel() < 1 << 20) must(same_bits(x, y), "a mapped file has other values");
+  }
 }
 
 void load_checkpoint(const Path& file) {
@@ -116,8 +136,8 @@ constexpr FuzzTarget kTargets[] = {
     {"npy", [](const Path& file) { io::load_npy(file); }},
     {"npz", [](const Path& file) { io::load_npz(file); }},
     {"onnx", load_onnx},
-    {"safetensors", [](const Path& file) { io::load(file); }},
-    {"torch_file", [](const Path& file) { io::load(file, {.verify = false}); }},
+    {"safetensors", load<true>},
+    {"torch_file", load<false>},
     {"tokenizer_config", [](const Path& file) { data::WordPieceOptions().with_settings_of(file); }},
     {"tree", read_trees},
     {"vocabulary", read_vocabulary},

@@ -47,6 +47,9 @@ void check_writable(const std::filesystem::path& path);
 /// negated ones. No code is run: what a pickle would call is compared with a list of names, and anything else, such as
 /// a whole module of Python's, is an Error that names it, unless `keep` or `prefix` chooses tensors beside it alone.
 /// The old format, files of big-endian machines and pickles of more than 16 MiB are refused.
+///
+/// Files are read on several threads, and compared with their checksums, which files of reel and of PyTorch have,
+/// unless LoadOptions::verify is off. With LoadOptions::mmap tensors are used where they lie in the file.
 StateDict load(const std::filesystem::path& path, Metadata* metadata = nullptr);
 StateDict load(const std::filesystem::path& path, const LoadOptions& options, Metadata* metadata = nullptr);
 ///@}
