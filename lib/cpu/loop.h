@@ -57,6 +57,22 @@ void for_each_run(const View* const (&views)[N], const Inner& inner) {
   }
 }
 
+/// Writes the dimensions of x whose size is not 1 to `order`, from the innermost in memory to the outermost, and
+/// returns their number. Those whose elements are repeated are the last.
+inline int order_by_strides(const View& x, int* order) {
+  const auto is_before = [&](int a, int b) {
+    return x.strides[b] == 0 ? x.strides[a] != 0 : x.strides[a] != 0 && x.strides[a] < x.strides[b];
+  };
+  int rank = 0;
+  for (int d = x.shape.size() - 1; d >= 0; --d) {
+    if (x.shape[d] == 1) continue;
+    int at = rank++;
+    for (; at > 0 && is_before(d, order[at - 1]); --at) order[at] = order[at - 1];
+    order[at] = d;
+  }
+  return rank;
+}
+
 template <class T>
 T& element(char* data, int64_t offset) {
   return *reinterpret_cast<T*>(data + offset);

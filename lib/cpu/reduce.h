@@ -23,11 +23,13 @@ struct Nest {
 
 struct Reduction {
   Nest kept, gone;
-  bool columns = false;  // The innermost dimension of x is kept.
+  bool columns = false;  // The innermost dimension of x, that of the smallest stride, is kept.
   Reduction(const View& x, const View& y) {
     bool innermost = true;
-    for (int d = x.shape.size() - 1; d >= 0; --d) {
-      if (x.shape[d] == 1) continue;
+    int order[kMaxDims];
+    const int rank = order_by_strides(x, order);
+    for (int i = 0; i < rank; ++i) {
+      const int d = order[i];
       const bool keep = y.shape[d] != 1;
       if (innermost) columns = keep, innermost = false;
       if (keep)
@@ -81,9 +83,8 @@ bool reduce_parts(const View& x, const View& y, DType total_dtype, const Reduce&
   });
   for (int64_t part = 1; part < count; ++part)
     for (int64_t i = 0; i < n; ++i) results[i] = join(results[i], results[part * n + i]);
-  const Total* total = results;
-  for_each_point(Reduction(y, y).kept, 0,
-                 [&](int64_t offset, int64_t) { y.as<T>()[offset] = static_cast<T>(*total++); });
+  for_each_point(Reduction(dense_like(y, results, total_dtype), y).kept, 0,
+                 [&](int64_t from, int64_t to) { y.as<T>()[to] = static_cast<T>(results[from]); });
   return true;
 }
 

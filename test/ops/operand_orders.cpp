@@ -1,0 +1,77 @@
+// Pointwise ops and reductions of operands that lie in memory in any order, at sizes beyond one tile.
+#include <algorithm>
+#include <numeric>
+
+#include "reel/ops.h"
+#include "reel/random.h"
+#include "test/support/pch.h"
+
+using namespace reel;
+
+namespace {
+
+/// x with its dimensions in another order in memory.
+Tensor laid_out(const Tensor& x, const std::vector<int64_t>& order) {
+  std::vector<int64_t> back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) back[size_t(order[i])] = int64_t(i);
+  return x.permute(order).contiguous().permute(back);
+}
+
+std::vector<std::vector<int64_t>> orders_of(int rank) {
+  std::vector<int64_t> order(static_cast<size_t>(rank));
+  std::iota(order.begin(), order.end(), 0);
+  std::vector<std::vector<int64_t>> all;
+  do all.push_back(order);
+  while (std::next_permutation(order.begin(), order.end()));
+  return all;
+}
+
+const std::vector<Shape> kShapes = {{100, 130}, {64, 64}, {65, 8}, {9, 200}, {3, 70, 90}, {70, 3, 65}, {2, 66, 3, 17}};
+
+}  // namespace
+
+TEST_CASE("pointwise ops give the same bits whatever the orders of their operands", "[ops][isa]") {
+  for (const DType dtype : {kFloat32, kFloat64})
+    for (const Shape& shape : kShapes) {
+      const Tensor a = randn(shape).to(dtype), b = randn(shape).to(dtype), c = randn(shape).to(dtype);
+      const Tensor sum = a + b, tanh_of_a = tanh(a), weighted = lerp(a, b, c), row = a.narrow(0, 0, 1);
+      const auto orders = orders_of(shape.size());
+      for (size_t i = 0; i < orders.size(); ++i) {
+        const auto& other = orders[(i * 5 + 1) % orders.size()];
+        CAPTURE(dtype, shape, orders[i], other);
+        const Tensor x = laid_out(a, orders[i]), y = laid_out(b, other), z = laid_out(c, orders[i]);
+        CHECK(equal(x + y, sum));
+        CHECK(equal(x + z, a + c));
+        CHECK(equal(tanh(x), tanh_of_a));
+        CHECK(equal(lerp(x, y, z), weighted));
+        CHECK(equal(x * row.expand(shape), a * row));
+        CHECK(equal(x * laid_out(row, orders[i]), a * row));
+        Tensor in_place = x.clone(), part = laid_out(zeros(shape, {.dtype = dtype}), orders[i]);
+        part.copy_(x);
+        CHECK(equal(part.add_(y), sum));
+        CHECK(equal(in_place.mul_(z), a * c));
+        Tensor wide = laid_out(cat({a, a}, 0), orders[i]).narrow(0, 1, shape[0]);  // with gaps
+        CHECK(equal(wide + y, cat({a, a}, 0).narrow(0, 1, shape[0]) + b));
+      }
+    }
+}
+
+TEST_CASE("reductions add in the order of memory", "[ops][isa]") {
+  for (const Shape& shape : kShapes)
+    for (const DType dtype : {kFloat32, kFloat64, kInt64, kBFloat16}) {
+      const Tensor a = (randn(shape) * 10).to(dtype);
+      for (const auto& order : orders_of(shape.size())) {
+        const Tensor x = laid_out(a, order);
+        for (int64_t d = 0; d < shape.size(); ++d) {
+          CAPTURE(dtype, shape, order, d);
+          CHECK(allclose(sum(x, d), sum(a, d), dtype == kBFloat16 ? 1e-2 : 1e-5, 1e-4));
+          CHECK(equal(amax(x, d), amax(a, d)));
+          CHECK(equal(amin(x, d, true), amin(a, d, true)));
+        }
+        CHECK(equal(x.amax(), a.amax()));
+        CHECK(allclose(sum(x).to(kFloat64), a.to(kFloat64).sum(), 1e-2, 1e-2));
+      }
+      const Tensor row = a.narrow(0, 0, 1).expand(shape);  // repeated along the first dimension
+      CHECK(allclose(sum(row, 0), sum(row.contiguous(), 0), 1e-2, 1e-4));
+    }
+}
