@@ -27,11 +27,11 @@ Type type_of(DType dtype) { return dtype == kBFloat16 ? Type::bf16 : Type::f32; 
 
 // ---- the problem as oneDNN states it --------------------------------------------------------------------------------
 
-/// What a call computes.
+/// A Result says what a call computes.
 struct Result {
   ConvPart part;
-  int64_t y_channels;  // of an image, of which y may be some
-  DType weight_dtype;  // of a gradient: float32 where several are added, whatever the data are
+  int64_t y_channels;  // an image has as many; y may be some of them
+  DType weight_dtype;  // float32 where several gradients are added, whatever the data are
 };
 
 struct Problem {
@@ -352,7 +352,7 @@ bool run_plan(const Result& result, const Convolution& c, const Plan::Weights* w
   }
 }
 
-/// Part `part` of c. The weight gradient of its images is the i-th of `sums` where there are any.
+/// Returns part `part` of c. The weight gradient of its images is the i-th of `sums` where there are any.
 Convolution part_of(const Convolution& c, const Division& d, int64_t part, float* sums) {
   const int64_t i = part / d.channels, j = part % d.channels, unit = size_of(c.dtype);
   const int64_t first = c.n * i / d.images, channels = c.out / d.channels, places = volume(c.y_size);

@@ -20,7 +20,7 @@
 // files of simd/ include it, and the linker must not mix up what it was compiled for.
 namespace reel::cpu {
 
-/// The elements of v, each once: those that a stride of 0 repeats are left out.
+/// Returns the elements of v, each once: those that a stride of 0 repeats are left out.
 View distinct(const View& v);
 
 /// Float32 copies of half operands. What a kernel has written to them is rounded when they are destroyed, but for an
@@ -77,7 +77,8 @@ class Widened {
 void update_halves(KernelTable::Update kernel, const void* functor, const View& p, const View& g,
                    const View* const* states, const View* ids);
 
-/// index_add of halves: widens the slices of y that are added to, each once, or all of y where they are many.
+/// Adds halves as index_add does: it widens the slices of y that are added to, each once, or all of y where they are
+/// many.
 void index_add_halves(void (*kernel)(const View& y, int dim, const View& ids, const View& from), const View& y, int dim,
                       const View& ids, const View& from);
 

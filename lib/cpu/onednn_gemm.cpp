@@ -1,5 +1,5 @@
-// Matrix products of bfloat16 by oneDNN's primitives for sizes that are known when they run: one of fixed sizes would
-// be no faster, and takes 0.2 ms to make for each.
+// This file multiplies matrices of bfloat16 by oneDNN's primitives for sizes that are known when they run. One of fixed
+// sizes is faster for batches of small products alone, and takes 0.2 ms to make.
 #include "lib/cpu/onednn_gemm.h"
 
 #include "lib/base/lazy.h"

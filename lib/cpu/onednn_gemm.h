@@ -1,4 +1,4 @@
-// Matrix products of bfloat16 by oneDNN.
+// These functions multiply matrices of bfloat16 by oneDNN.
 #pragma once
 #include "lib/device/kernels/gemm.h"
 

@@ -17,7 +17,7 @@ extern int64_t part_size;
 
 /// Elements begin … end of dimension d. A size of 1 is left as it is: that dimension is broadcast, or reduced.
 View part_of(const View& x, int d, int64_t begin, int64_t end);
-/// A view of n adjacent elements.
+/// Returns a view of n adjacent elements.
 View flat_view(const void* data, DType dtype, int64_t n);
 /// A row-major view of y's shape on other memory.
 View dense_like(const View& y, void* data, DType dtype);
@@ -45,7 +45,7 @@ bool for_each_part(const View* const (&views)[count], unsigned whole, const F& f
   return call_parts(views, count, whole, cost, call, &f);
 }
 
-/// The View that an argument of a kernel is, or nullptr.
+/// Returns the View that an argument of a kernel is, or nullptr.
 template <class T>
 const View* view_in(const T& x) {
   if constexpr (std::is_same_v<T, View>)
@@ -55,7 +55,7 @@ const View* view_in(const T& x) {
   else
     return nullptr;
 }
-/// The part in place of an argument that is a View, or else the argument.
+/// Returns the part in place of an argument that is a View, or else the argument.
 template <class T>
 decltype(auto) part_or(const T& x, const View* part) {
   if constexpr (std::is_same_v<T, View>)

@@ -345,7 +345,7 @@ void release_shared(Cache* mine, void* block, size_t bytes) {
   count(mine, -static_cast<int64_t>(all));
 }
 
-// Is made when the program starts; a copy of it allocates nothing.
+// The error is made when the program starts; a copy of it allocates nothing.
 const OutOfMemoryError& bare_out_of_memory() {
   static constinit Lazy<OutOfMemoryError> error;
   return error.get([] { return OutOfMemoryError("out of memory, also for a message that says where"); });

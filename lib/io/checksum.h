@@ -1,3 +1,4 @@
+// These functions compute CRC-32 checksums as gzip and zip files have them (RFC 1952).
 #pragma once
 #include <zlib.h>
 
@@ -8,15 +9,14 @@
 
 #include "reel/threads.h"
 
-// CRC-32 checksums as gzip and zip files have them (RFC 1952).
 namespace reel::io {
 
 /// Returns the CRC-32 of bytes that follow those whose CRC-32 is `before`. It is computed by ISA-L, with carry-less
 /// products where the processor has them: 40 GB/s in its caches, zlib's crc32 3.5.
 uint32_t crc_of(const void* data, size_t bytes, uint32_t before = 0);
 
-/// How many bytes are read at once before their checksum is computed, so that they are still in a cache of the
-/// processor.
+/// kPiece is the number of bytes that are read at once before their checksum is computed, so that they are still in a
+/// cache of the processor.
 constexpr int64_t kPiece = 1 << 20;
 
 /// Returns the CRC-32 of `bytes` bytes, of which `piece(begin, size)` fetches a part and returns the CRC-32. Parts are

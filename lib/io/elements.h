@@ -12,7 +12,7 @@ namespace reel::io {
 /// The address of the first element, for any dtype.
 void* bytes_of(const Tensor& tensor);
 inline int64_t byte_count(const Tensor& tensor) { return tensor.numel() * size_of(tensor.dtype()); }
-/// The elements of a contiguous tensor as bytes.
+/// Returns the elements of a contiguous tensor as bytes.
 inline std::span<char> memory_of(const Tensor& tensor) {
   return {static_cast<char*>(bytes_of(tensor)), static_cast<size_t>(byte_count(tensor))};
 }

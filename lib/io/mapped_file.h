@@ -5,13 +5,13 @@
 
 #include "lib/io/file.h"
 
-// Memory of tensors that are loaded: files that are mapped, and large pages.
+// These provide memory for tensors that are loaded: files that are mapped, and large pages.
 namespace reel::io {
 
-/// A file's bytes as memory, read from the file when they are touched. Changes of this memory are private: they reach
-/// neither the file nor other mappings of it. Bytes of the file that are overwritten in place may appear here, and
-/// memory behind the end of a file that was truncated raises SIGBUS; a file that is replaced, as by AtomicFile, stays
-/// as it was mapped.
+/// A MappedFile has a file's bytes in memory, read from the file when they are touched. Changes of this memory are
+/// private: they reach neither the file nor other mappings of it. Bytes of the file that are overwritten in place may
+/// appear here, and memory behind the end of a file that was truncated raises SIGBUS; a file that is replaced, as by
+/// AtomicFile, stays as it was mapped.
 class MappedFile {
  public:
   explicit MappedFile(const InputFile& file);

@@ -161,7 +161,7 @@ class TorchFile {
     REEL_CHECK(crc == member.crc, what(member),
                ": its data are damaged, or were written without checksums; {.verify = false} reads them all the same");
   }
-  // The elements of a storage, which are used where they lie if the options and the elements allow it.
+  // Returns the elements of a storage, which are used where they lie if the options and the elements allow it.
   Tensor read_storage(const ZipEntry& member, Element element, const std::string& path) const {
     char* const data = mapping_ ? mapping_->data() + member.begin : nullptr;
     const std::vector sizes{member.size / element.bytes};

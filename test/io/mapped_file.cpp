@@ -26,7 +26,7 @@ namespace {
 
 constexpr TensorOptions on_host{.device = kCPU};
 
-// How many mappings of a file this process has.
+// Returns how many mappings of a file this process has.
 int mappings_of(const fs::path& path) {
   std::ifstream maps("/proc/self/maps");
   int count = 0;

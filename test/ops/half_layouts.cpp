@@ -1,5 +1,5 @@
-// Half types on the CPU in all layouts and sizes: conversions of all numbers, pieces of pointwise kernels, products and
-// convolutions in bfloat16.
+// This file tests half types on the CPU in all layouts and sizes: conversions of all numbers, pieces of pointwise
+// kernels, products and convolutions in bfloat16.
 #include <cmath>
 #include <limits>
 
@@ -23,13 +23,13 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && equal(a.to(kFloat32), b.to(kFloat32));
 }
 
-/// The largest difference between a and b, as a share of the largest element.
+/// Returns the largest difference between a and b, as a share of the largest element.
 double error_of(const Tensor& a, const Tensor& b) {
   const Tensor wide = b.to(kFloat64);
   return (a.to(kFloat64) - wide).abs().max().item<double>() / std::max(wide.abs().max().item<double>(), 1e-9);
 }
 
-/// The last dimension lies first in memory.
+/// Returns x with its last dimension first in memory.
 Tensor with_last_first(const Tensor& x) { return x.movedim(-1, 0).contiguous().movedim(0, -1); }
 
 }  // namespace

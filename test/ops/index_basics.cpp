@@ -313,7 +313,7 @@ namespace {
 
 constexpr DType kEach[] = {kBool, kUInt8, kFloat16, kBFloat16, kInt32, kFloat32, kInt64, kFloat64};
 
-/// Small integers, which all types but bool hold, in no regular order.
+/// Returns small integers, which all types but bool hold, in no regular order.
 Tensor pattern(const Shape& shape, DType dtype) {
   const Tensor x = remainder(remainder(arange(shape.numel()) * 37, 101), dtype == kBool ? 2 : 7);
   return x.reshape(shape).to(dtype);

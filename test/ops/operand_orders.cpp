@@ -1,4 +1,4 @@
-// Pointwise ops and reductions of operands that lie in memory in any order, at sizes beyond one tile.
+// This file tests pointwise ops and reductions of operands in any order in memory, at sizes beyond one tile.
 #include <algorithm>
 #include <numeric>
 
@@ -10,7 +10,7 @@ using namespace reel;
 
 namespace {
 
-/// x with its dimensions in another order in memory.
+/// Returns x with its dimensions in another order in memory.
 Tensor laid_out(const Tensor& x, const std::vector<int64_t>& order) {
   std::vector<int64_t> back(order.size());
   for (size_t i = 0; i < order.size(); ++i) back[size_t(order[i])] = int64_t(i);

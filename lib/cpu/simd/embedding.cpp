@@ -1,3 +1,5 @@
+// This file reduces embedding bags, which are table rows chosen by ids, without a tensor of the chosen rows: a few
+// vectors of columns at a time in registers, while the next rows are on their way to the cache.
 #include <algorithm>
 
 #include "lib/cpu/kernels.h"
@@ -6,12 +8,10 @@
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/embedding_bag.h"
 
-// Embedding bags: sums, means and maxima of table rows, chosen by ids, without a tensor of the chosen rows. A few
-// vectors of columns at a time are reduced down a bag in registers, while the next rows are on their way to the cache.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
-/// f(i, row) for each id of bag b that counts, where row is the first of `width` columns of its row of the table.
+/// Calls f(i, row) for each id of bag b that counts, where row is the first of `width` columns of its row of the table.
 template <class T, class F>
 void for_each_row(const EmbeddingBag& job, int64_t b, int64_t column, int64_t width, const F& f) {
   constexpr int64_t kAhead = 8, kLine = 64 / sizeof(T);  // rows, elements
@@ -24,7 +24,7 @@ void for_each_row(const EmbeddingBag& job, int64_t b, int64_t column, int64_t wi
   }
 }
 
-/// The sum of `count` vectors of columns, of which the last one has n elements, divided by `divisor`.
+/// Writes the sums of `count` vectors of columns, of which the last one has n elements, divided by `divisor`.
 template <int count, class T>
 void sum_columns(const EmbeddingBag& job, int64_t b, int64_t column, int64_t n, T divisor) {
   const T* const factors = static_cast<const T*>(job.factors);
@@ -44,7 +44,7 @@ void sum_columns(const EmbeddingBag& job, int64_t b, int64_t column, int64_t n, 
   }
 }
 
-/// The sums of bag b. Halves are summed in float32; they are not widened beforehand: a bag has few of the rows.
+/// Writes the sums of bag b. Halves are summed in float32; they are not widened beforehand: a bag has few of the rows.
 template <class T>
 void sum_bag(const EmbeddingBag& job, int64_t b, int64_t divisor) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -70,7 +70,7 @@ void sum_bag(const EmbeddingBag& job, int64_t b, int64_t divisor) {
   }
 }
 
-/// The rows in which bag b has its largest elements.
+/// Finds the rows in which bag b has its largest elements.
 template <class T>
 void find_largest(const EmbeddingBag& job, int64_t b) {
   using Value = std::conditional_t<std::is_floating_point_v<T>, T, float>;

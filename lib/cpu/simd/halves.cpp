@@ -1,4 +1,4 @@
-// Conversions of half types by vectors, and pointwise operands of half types in pieces of float32.
+// This file converts half types by vectors, and divides operands of half types into pieces of float32.
 #include "lib/cpu/simd/halves.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kPiece = 1024;  // elements
 
-/// Dimensions `first` … of a view; one of size 1 stands for dimension -1.
+/// Returns dimensions `first` … of a view; one of size 1 stands for dimension -1.
 View inner_dims(const View& x, int first) {
   View result = x;
   const int rank = x.shape.size() - first;
@@ -27,12 +27,12 @@ View inner_dims(const View& x, int first) {
   return result;
 }
 
-/// An operand of a pointwise kernel.
+/// An Operand is one of the views of a kernel.
 struct Operand {
   View part;               // its elements in the current piece
   View wide;               // what the kernel gets: their float32 copy, or else `part`
-  bool is_copied = false;  // it is of a half type
-  bool is_dense = true;    // the elements lie in a row, in the order of the copy
+  bool is_copied = false;  // whether it is of a half type
+  bool is_dense = true;    // whether the elements lie in a row, in the order of the copy
 
   Operand() = default;
   Operand(const View& x, float* copy) : part(x), wide(x), is_copied(copy) {
@@ -140,7 +140,7 @@ void call_in_float32(const View* const* views, int count, int whole, PartFunctio
 }
 
 #ifdef __F16C__
-// A vector of elements at a time, the last ones one by one with the same instructions.
+// These convert a vector of elements at a time, and the last ones one by one with the same instructions.
 void convert(const Float16* x, float* y, int64_t n) {
   int64_t i = 0;
 #ifdef __AVX512F__

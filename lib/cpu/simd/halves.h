@@ -1,4 +1,4 @@
-// How kernels take half types by vectors: conversions, and pointwise kernels that compute in float32.
+// These functions convert half types by vectors, and call kernels that compute in float32 with them.
 #pragma once
 #include "lib/base/half.h"
 #include "lib/cpu/parts.h"
@@ -6,11 +6,11 @@
 
 namespace reel::cpu::REEL_ISA {
 
-/// The type in which kernels compute with elements of type T.
+/// Compute<T> is the type in which kernels compute with elements of type T.
 template <class T>
 using Compute = std::conditional_t<std::is_floating_point_v<T>, T, float>;
 
-// Elements as numbers of the type in which kernels compute.
+// widen() returns an element as a number of the type in which kernels compute.
 template <class T>
 T widen(T x) {
   return x;
@@ -18,7 +18,7 @@ T widen(T x) {
 inline float widen(Float16 x) { return float16_to_float(x.bits); }
 inline float widen(BFloat16 x) { return bfloat16_to_float(x.bits); }
 
-// A vector of elements, widened.
+// load_wide() returns a vector of elements, widened.
 inline Batch<float> load_wide(const float* p) { return load(p); }
 inline Batch<double> load_wide(const double* p) { return load(p); }
 #if defined(__AVX512F__)
@@ -43,7 +43,7 @@ Batch<float> load_wide(const Half* p) {
   return _mm_setr_ps(widen(p[0]), widen(p[1]), widen(p[2]), widen(p[3]));
 }
 #endif
-/// The first n elements, 0 < n < a vector's; those beyond them are zero.
+/// Returns the first n elements, 0 < n < a vector's, widened; those beyond them are zero.
 template <class T>
 Batch<Compute<T>> load_part_wide(const T* p, int64_t n) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -55,7 +55,7 @@ Batch<Compute<T>> load_part_wide(const T* p, int64_t n) {
   }
 }
 
-// y[i] = x[i] for n elements, rounded to nearest even.
+// convert() writes y[i] = x[i] for n elements, rounded to nearest even.
 void convert(const Float16* x, float* y, int64_t n);
 void convert(const BFloat16* x, float* y, int64_t n);
 void convert(const float* x, Float16* y, int64_t n);

@@ -52,7 +52,7 @@ int64_t id_at(const View& ids, int64_t i) {
   return ids.as<const int64_t>()[ids.shape.empty() ? 0 : i * ids.strides[0]];
 }
 
-/// f(n) where the compiler knows a slice's size n, if it is that of a few elements: memcpy is a move then, not a call.
+/// Calls f(n) where the compiler knows a slice's size n, if that is a few elements: memcpy is a move then, not a call.
 template <class F>
 void with_size(int64_t n, const F& f) {
   switch (n) {
@@ -114,8 +114,8 @@ void for_each_block(int64_t outer, const View& ids, int64_t size, int64_t inner,
   });
 }
 
-/// How many of the ids from each one on are consecutive: slices that are copied together. None where few ids are, or
-/// they are used once.
+/// Runs says how many of the ids from each one on are consecutive: their slices are copied together. It is empty where
+/// few ids are consecutive, or they are used once.
 class Runs {
  public:
   Runs(const View& ids, int64_t uses) : lengths_(uses > 1 && ids.numel > 1 ? ids.numel * sizeof(int64_t) : 0) {
@@ -184,7 +184,7 @@ void move_slices(const View& from, int dim, const View& ids, const View& to) {
   }
 }
 
-/// x in index's shape, with stride 0 along dim.
+/// Returns x in index's shape, with stride 0 along dim.
 [[gnu::noinline]] View without_dim(const View& x, int dim, const View& index) {
   View base = x;
   base.shape = index.shape;

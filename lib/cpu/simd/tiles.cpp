@@ -1,4 +1,4 @@
-// Tiles of transposed operands: a tile is transposed by vectors and then used from the first-level cache.
+// This file copies transposed operands in tiles, which are then used from the first-level cache.
 #include "lib/cpu/simd/tiles.h"
 
 #include <algorithm>

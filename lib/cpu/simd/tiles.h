@@ -1,17 +1,17 @@
-// How pointwise kernels take operands whose order in memory is not that of the result.
+// These functions let pointwise kernels take operands whose order in memory is not that of the result.
 #pragma once
 #include "lib/cpu/parts.h"
 
 namespace reel::cpu::REEL_ISA {
 
-/// How the dimensions of pointwise views are walked.
+/// A Walk says how the dimensions of pointwise views are walked.
 struct Walk {
   bool reorders = false;  // the result is not row-major: its dimensions are sorted by their strides
   int transposed = -1;    // the dimension in which an operand lies as the result does in its last one
   explicit operator bool() const { return reorders || transposed >= 0; }
 };
-/// Returns how views are walked, of which the first is the result; nothing where rows of all of them are adjacent
-/// elements or repeat one.
+/// Returns how views are walked, of which the first is the result. The Walk is false where rows of all of them are
+/// adjacent elements or repeat one.
 Walk walk_of(const View* const* views, int count);
 
 /// Calls f(parts) so that rows of all parts are adjacent elements: with reordered views, or with square tiles, in which
