@@ -170,6 +170,8 @@ done
 for optimizer in $(sed -nE 's/^class (\w+) : public OptimizerWith.*/\1/p' include/reel/optim/*.h); do
   [[ $optimizer == LBFGS ]] || grep -q "maker<$optimizer>" test/optim/every.cpp ||
     complain "test/optim/every.cpp: makers lacks $optimizer (CONTRIBUTING, An optimizer)"
+  [[ $optimizer == @(LBFGS|SparseAdam) ]] || grep -q "optimizer<optim::$optimizer>" test/cuda/captures.cpp ||
+    complain "test/cuda/captures.cpp: lacks $optimizer (CONTRIBUTING, An optimizer)"
 done
 
 # ---- a kernel is named in 8 files at most ---------------------------------------------------------------------------

@@ -13,8 +13,6 @@
 // PyTorch's figures: test/reference/optim.py.
 namespace reel {
 
-using Catch::Contains;
-
 static Tensor figure(const std::string& name) {
   static const StateDict figures = load_reference("optim.safetensors");
   const Tensor* found = find(figures, name);
