@@ -39,7 +39,6 @@ bool onednn_convolve(ConvPart wanted, const Convolution& conv);
 // The integer rows of the pointwise tables; nullptr where the functor is not defined for integers.
 extern const KernelTable::Unary* const integer_unary;
 extern const KernelTable::Binary* const integer_binary;
-void reduce(ReduceOp op, const View& x, const View& y);  // all but float32 and float64
 void large_gemm(const Gemm& gemm, bool avx512);
 /// Computes a product of bfloat16 where the processor has instructions for it that are worth their call; returns false,
 /// having done nothing, where not.

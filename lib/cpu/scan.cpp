@@ -7,8 +7,7 @@
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/enums.h"
 
-// Reductions of integers and half types, argmax and argmin, and scans, without explicit vector code: scans are
-// sequential, and the others are limited by memory.
+// Argmax, argmin and scans, without explicit vector code: scans are sequential, and the others are limited by memory.
 namespace reel::cpu {
 namespace {
 
@@ -33,35 +32,6 @@ bool beats(bool largest, V x, V best) {
   return is_nan(x) || (largest ? x > best : x < best);
 }
 
-/// y = start combined with every element of x.
-template <class T, class Join>
-void reduce_part(const View& x, const View& y, T start, const Join& join) {
-  const T* from = x.as<const T>();
-  T* to = y.as<T>();
-  if (y.numel == 0) return;
-  if (x.numel == 0) {
-    plain::for_each_point(plain::Reduction(y, y).kept, 0, [&](int64_t offset, int64_t) { to[offset] = start; });
-    return;
-  }
-  const plain::Reduction r(x, y);
-  const int64_t n = r.gone.sizes[0], stride = r.gone.x_strides[0];
-  plain::for_each_point(r.kept, 0, [&](int64_t x_offset, int64_t y_offset) {
-    T total = start;
-    plain::for_each_point(r.gone, 1, [&](int64_t offset, int64_t) {
-      const T* row = from + x_offset + offset;
-      for (int64_t i = 0; i < n; ++i) total = join(total, row[i * stride]);
-    });
-    to[y_offset] = total;
-  });
-}
-
-template <class T, class Join>
-void reduce_elements(const View& x, const View& y, T start, const Join& join) {
-  const auto of_part = [&](const View& px, const View& py) { reduce_part(px, py, start, join); };
-  if (x.numel <= part_size || y.numel == 0 || !plain::reduce_parts<T, T>(x, y, y.dtype, of_part, join))
-    reduce_part(x, y, start, join);
-}
-
 /// The loops of all dimensions but one.
 plain::Nest other_dims(const View& x, int dim, const View& y) {
   plain::Nest nest;
@@ -70,54 +40,6 @@ plain::Nest other_dims(const View& x, int dim, const View& y) {
   if (nest.rank == 0) nest.add(1, 0, 0);
   return nest;
 }
-
-template <class T>
-T lowest() {
-  if constexpr (std::is_integral_v<T>)
-    return std::numeric_limits<T>::lowest();
-  else
-    return T(-std::numeric_limits<float>::infinity());
-}
-template <class T>
-T highest() {
-  if constexpr (std::is_integral_v<T>)
-    return std::numeric_limits<T>::max();
-  else
-    return T(std::numeric_limits<float>::infinity());
-}
-
-}  // namespace
-
-void reduce(ReduceOp op, const View& x, const View& y) {
-  with_type(x.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    const auto best = [&](bool largest) {
-      return [largest](T a, T b) { return beats(largest, value_of(b), value_of(a)) ? b : a; };
-    };
-    switch (op) {
-      case ReduceOp::kSum:
-        // Integers wrap. The op widens narrow ones first.
-        if constexpr (std::is_integral_v<T>)
-          reduce_elements<T>(x, y, 0, [](T a, T b) { return static_cast<T>(uint64_t(a) + uint64_t(b)); });
-        return;
-      case ReduceOp::kProd:
-        if constexpr (std::is_integral_v<T>)
-          reduce_elements<T>(x, y, 1, [](T a, T b) { return static_cast<T>(uint64_t(a) * uint64_t(b)); });
-        return;
-      case ReduceOp::kMax: return reduce_elements<T>(x, y, lowest<T>(), best(true));
-      case ReduceOp::kMin: return reduce_elements<T>(x, y, highest<T>(), best(false));
-      case ReduceOp::kAny:
-        if constexpr (sizeof(T) == 1) reduce_elements<T>(x, y, 0, [](T a, T b) { return T(a | (b != 0)); });
-        return;
-      case ReduceOp::kAll:
-        if constexpr (sizeof(T) == 1) reduce_elements<T>(x, y, 1, [](T a, T b) { return T(a & (b != 0)); });
-        return;
-      case ReduceOp::kMean: return;  // not of integers
-    }
-  });
-}
-
-namespace {
 
 /// Whether the lines of the last view along dim are many: f(parts) has been called for parts of the views then.
 template <size_t count, class F>

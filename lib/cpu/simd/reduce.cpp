@@ -1,18 +1,21 @@
 #include "lib/cpu/reduce.h"
 
+#include <algorithm>
+
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/cpu/simd/transpose.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/enums.h"
 #include "lib/device/kernels/update.h"
 #include "lib/functors/binary.h"
 #include "lib/functors/math.h"
 
-// Reductions of float32 and float64. Sums are taken over blocks of a few hundred elements in T, and the blocks' results
-// are added in double precision: the sum of 10⁷ float32 numbers is as exact as its inputs, and vectors of floats do
-// most of the work.
+// Reductions. Sums of floating-point numbers are taken over blocks of a few hundred elements in T, and the blocks'
+// results are added in double precision: the sum of 10⁷ float32 numbers is as exact as its inputs, and vectors of
+// floats do most of the work.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -139,6 +142,57 @@ void reduce_columns(const Nest& rows, const E* x, int64_t n, Out* y, int64_t y_s
   for (int64_t i = 0; i < n; ++i) y[i * y_stride] = static_cast<Out>(total[i]);
 }
 
+/// Returns a row of n ≤ kBlock elements, reduced to a vector.
+template <class Op, class E>
+Batch<Compute<E>> reduce_to_vector(const E* x, int64_t n) {
+  using T = Compute<E>;
+  constexpr int64_t kStep = kWidth<T>;
+  const Batch<T> start(Op::template start<T>);
+  Batch<T> a = start, b = start;
+  int64_t i = 0;
+  for (; i + 2 * kStep <= n; i += 2 * kStep) {
+    a = Op::join(a, load_wide(x + i));
+    b = Op::join(b, load_wide(x + i + kStep));
+  }
+  for (; i + kStep <= n; i += kStep) a = Op::join(a, load_wide(x + i));
+  if (i < n) {
+    T rest[kStep];
+    store(rest, start);
+    for (int64_t k = 0; i + k < n; ++k) rest[k] = widen(x[i + k]);
+    b = Op::join(b, load(rest));
+  }
+  return Op::join(a, b);
+}
+
+/// Reduces `rows` rows, `stride` apart, of n ≤ kBlock elements. Those of several rows lie in lanes of vectors in the
+/// end.
+template <class Op, class E, class Out>
+void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, int64_t y_stride) {
+  using T = Compute<E>;
+  constexpr int64_t kTogether = kWidth<T>;
+  T lanes[kTogether * kTogether];
+  for (int64_t row = 0; row < rows; row += kTogether) {
+    const int64_t count = std::min(kTogether, rows - row);
+    const E* const from = x + row * stride;
+    int64_t vectors = kTogether;
+    if constexpr (std::is_same_v<E, T>) {
+      if (n <= kTogether) rows_to_lanes(from, stride, vectors = n, count, lanes);
+    }
+    if (!std::is_same_v<E, T> || n > kTogether) {
+      Batch<T> parts[kTogether];
+      for (int64_t r = 0; r < kTogether; ++r)
+        parts[r] = r < count ? reduce_to_vector<Op>(from + r * stride, n) : Batch<T>(T(0));
+      transpose(parts);
+      for (int64_t k = 0; k < kTogether; ++k) store(lanes + k * kTogether, parts[k]);
+    }
+    double results[kTogether];
+    for (double& result : results) result = Op::template start<double>;
+    for (int64_t k = 0; k < vectors; ++k)
+      for (int64_t r = 0; r < kTogether; ++r) results[r] = Op::join(results[r], double(lanes[k * kTogether + r]));
+    for (int64_t r = 0; r < count; ++r) y[(row + r) * y_stride] = static_cast<Out>(results[r]);
+  }
+}
+
 /// Writes x, of type E, reduced to y, of type Out.
 template <class Op, class E, class Out>
 void reduce_part(const View& x, const View& y) {
@@ -162,15 +216,20 @@ void reduce_part(const View& x, const View& y) {
         reduce_columns<Op>(r.gone, from + x_offset + i, i + kStep < n ? kStep : n - i, to + y_offset + i * stride,
                            stride);
     });
-  } else {
-    for_each_point(r.kept, 0, [&](int64_t x_offset, int64_t y_offset) {
-      double total = Op::template start<double>;
-      for_each_point(r.gone, 1, [&](int64_t offset, int64_t) {
-        total = Op::join(total, reduce_row<Op>(from + x_offset + offset, r.gone.sizes[0], r.gone.x_strides[0]));
-      });
-      to[y_offset] = static_cast<Out>(total);
-    });
+    return;
   }
+  const int64_t n = r.gone.sizes[0];
+  if (r.gone.rank == 1 && r.gone.x_strides[0] == 1 && n <= kBlock<Compute<E>> && r.kept.sizes[0] >= 4)
+    return for_each_point(r.kept, 1, [&](int64_t x_offset, int64_t y_offset) {
+      reduce_rows<Op>(from + x_offset, r.kept.x_strides[0], r.kept.sizes[0], n, to + y_offset, r.kept.y_strides[0]);
+    });
+  for_each_point(r.kept, 0, [&](int64_t x_offset, int64_t y_offset) {
+    double total = Op::template start<double>;
+    for_each_point(r.gone, 1, [&](int64_t offset, int64_t) {
+      total = Op::join(total, reduce_row<Op>(from + x_offset + offset, n, r.gone.x_strides[0]));
+    });
+    to[y_offset] = static_cast<Out>(total);
+  });
 }
 
 template <class Op, class E>
@@ -203,13 +262,73 @@ void reduce_floats(ReduceOp op, const View& x, const View& y) {
   for_each_part(views, 0, [&](const View* const* part) { divide(*part[0]); });
 }
 
+/// Writes x, of integers or bools, reduced to y. The compiler vectorises the loops.
+template <class T, class Join>
+void reduce_integers_of(const View& x, const View& y, T start, const Join& join) {
+  constexpr int64_t kTogether = 64;  // columns
+  const T* const from = x.as<const T>();
+  T* const to = y.as<T>();
+  if (y.numel == 0) return;
+  if (x.numel == 0)
+    return for_each_point(Reduction(y, y).kept, 0, [&](int64_t offset, int64_t) { to[offset] = start; });
+  const Reduction r(x, y);
+  const int64_t n = r.gone.sizes[0], stride = r.gone.x_strides[0];
+  if (r.columns && r.kept.x_strides[0] == 1) {
+    for_each_point(r.kept, 1, [&](int64_t x_offset, int64_t y_offset) {
+      for (int64_t begin = 0; begin < r.kept.sizes[0]; begin += kTogether) {
+        const int64_t columns = std::min(kTogether, r.kept.sizes[0] - begin);
+        T totals[kTogether];
+        std::fill_n(totals, columns, start);
+        for_each_point(r.gone, 0, [&](int64_t offset, int64_t) {
+          const T* const row = from + x_offset + begin + offset;
+          for (int64_t c = 0; c < columns; ++c) totals[c] = join(totals[c], row[c]);
+        });
+        for (int64_t c = 0; c < columns; ++c) to[y_offset + (begin + c) * r.kept.y_strides[0]] = totals[c];
+      }
+    });
+    return;
+  }
+  for_each_point(r.kept, 0, [&](int64_t x_offset, int64_t y_offset) {
+    T total = start;
+    for_each_point(r.gone, 1, [&](int64_t offset, int64_t) {
+      const T* const row = from + x_offset + offset;
+      const auto add = [&](int64_t step) {
+        T sum = total;
+        for (int64_t i = 0; i < n; ++i) sum = join(sum, row[i * step]);
+        total = sum;
+      };
+      stride == 1 ? add(1) : add(stride);
+    });
+    to[y_offset] = total;
+  });
+}
+
+template <class T>
+void reduce_integers(ReduceOp op, const View& x, const View& y) {
+  const auto reduce = [&](T start, const auto& join) {
+    const auto of_part = [&](const View& px, const View& py) { reduce_integers_of(px, py, start, join); };
+    if (x.numel <= part_size || y.numel == 0 || !reduce_parts<T, T>(x, y, y.dtype, of_part, join)) of_part(x, y);
+  };
+  switch (op) {
+    // Sums and products wrap. The op widens narrow integers first.
+    case ReduceOp::kSum: return reduce(0, [](T a, T b) { return static_cast<T>(uint64_t(a) + uint64_t(b)); });
+    case ReduceOp::kProd: return reduce(1, [](T a, T b) { return static_cast<T>(uint64_t(a) * uint64_t(b)); });
+    case ReduceOp::kMax: return reduce(std::numeric_limits<T>::lowest(), [](T a, T b) { return a < b ? b : a; });
+    case ReduceOp::kMin: return reduce(std::numeric_limits<T>::max(), [](T a, T b) { return b < a ? b : a; });
+    case ReduceOp::kAny: return reduce(0, [](T a, T b) { return T(a | T(b != 0)); });
+    case ReduceOp::kAll: return reduce(1, [](T a, T b) { return T(a & T(b != 0)); });
+    case ReduceOp::kMean: return;  // not of integers
+  }
+}
+
 void reduce_any(ReduceOp op, const View& x, const View& y) {
   switch (x.dtype) {
     case kFloat32: return reduce_floats<float>(op, x, y);
     case kFloat64: return reduce_floats<double>(op, x, y);
     case kFloat16: return reduce_floats<Float16>(op, x, Widened().out(y));
     case kBFloat16: return reduce_floats<BFloat16>(op, x, Widened().out(y));
-    default: return cpu::reduce(op, x, y);
+    default:
+      dispatch::with_integer(x.dtype, [&](auto type) { reduce_integers<typename decltype(type)::type>(op, x, y); });
   }
 }
 
