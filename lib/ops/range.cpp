@@ -21,7 +21,8 @@ template <class T>
 Tensor progression(T first, T step, int64_t at, int64_t n, Device device) {
   const Tensor result = make_tensor({n}, dtype_of<T>(), device);
   if (view_of(result).host) {
-    for (int64_t i = 0; i < n; ++i) result.data<T>()[i] = term(first, step, at + i);
+    T* const elements = n ? result.data<T>() : nullptr;
+    for (int64_t i = 0; i < n; ++i) elements[i] = term(first, step, at + i);
   } else if constexpr (std::is_floating_point_v<T>) {
     return progression<int64_t>(at, 1, 0, n, device).to(kFloat64).mul_(step).add_(first);
   } else if (n) {
