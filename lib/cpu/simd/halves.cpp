@@ -160,7 +160,7 @@ void convert(const float* x, Float16* y, int64_t n) {
 #endif
   for (; i + 8 <= n; i += 8)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(y + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), kNearest));
-  for (; i < n; ++i) y[i].bits = _cvtss_sh(x[i], kNearest);
+  for (; i < n; ++i) y[i].bits = static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x[i]), kNearest)));
 }
 #else
 void convert(const Float16* x, float* y, int64_t n) {
