@@ -178,8 +178,8 @@ void large_gemm(const Gemm& gemm, bool avx512) {
 }
 
 bool bfloat16_gemm(const Gemm& g) {
-  constexpr int64_t kMinWork = 1 << 12;
-  if (g.dtype != kBFloat16 || g.m * g.n * g.k < kMinWork || g.alpha != 1 || (g.beta != 0 && g.beta != 1) ||
+  constexpr int64_t kMinWork = 1 << 16;  // oneDNN takes a microsecond to begin
+  if (g.dtype != kBFloat16 || g.batch * g.m * g.n * g.k < kMinWork || g.alpha != 1 || (g.beta != 0 && g.beta != 1) ||
       !multiplies_bfloat16())
     return false;
   run(g, true);
