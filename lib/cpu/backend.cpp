@@ -2,6 +2,10 @@
 #include <cstdlib>
 #include <string_view>
 
+#if defined(REEL_WITH_AVX2) || defined(REEL_WITH_AVX512)
+#include <cpuid.h>
+#endif
+
 #include "lib/base/lazy.h"
 #include "lib/cpu/kernels.h"
 #include "reel/threads.h"
@@ -10,17 +14,25 @@ namespace reel {
 namespace cpu {
 namespace {
 
+#if defined(REEL_WITH_AVX2) || defined(REEL_WITH_AVX512)
+// clang 14's __builtin_cpu_supports does not know it.
+bool has_f16c() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
+
 // Kernels that the build left out (REEL_WIDE_KERNELS) are treated like those that the processor cannot run.
 #ifdef REEL_WITH_AVX2
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 #else
 bool has_avx2() { return false; }
 #endif
 #ifdef REEL_WITH_AVX512
 bool has_avx512() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") &&
-         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
+         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 #else
 bool has_avx512() { return false; }
@@ -70,8 +82,10 @@ constinit std::atomic<const KernelTable*> current_cpu_kernels = nullptr;
 const KernelTable& cpu_kernels() {
   static constinit Lazy<KernelTable> lazy;
   const KernelTable& table = lazy.get(cpu::make_table);
-  const KernelTable* none = nullptr;
-  current_cpu_kernels.compare_exchange_strong(none, &table);
+  if (!current_cpu_kernels.load(std::memory_order_acquire)) [[unlikely]] {
+    const KernelTable* none = nullptr;
+    current_cpu_kernels.compare_exchange_strong(none, &table);
+  }
   return table;
 }
 

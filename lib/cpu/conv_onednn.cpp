@@ -392,10 +392,12 @@ bool onednn_convolve(ConvPart wanted, const Convolution& c) {
   // Parts by images share the weights that the first of them would reorder.
   const bool shares = wanted != kConvWeight && d.channels == 1;
   Plan* first = nullptr;
+  bool is_new = false;
   if (shares) {
     const OnednnCall call;
     if (!call) return false;
-    first = &plan_for(result, part_of(c, d, 0, nullptr)).plan;
+    const FoundPlan found = plan_for(result, part_of(c, d, 0, nullptr));
+    first = &found.plan, is_new = found.is_new;
     if (!*first) return false;
     bytes = first->weights_bytes();
   }
@@ -415,6 +417,8 @@ bool onednn_convolve(ConvPart wanted, const Convolution& c) {
   parallel_for(d.parts(), 1, [&](int64_t part, int64_t) {
     if (!run_plan(result, part_of(c, d, part, sums), shares && bytes ? &reordered : nullptr)) done = false;
   });
+  if (is_new)
+    if (const OnednnCall call; call) OnednnCall::outlive_what_it_made();
   if (!done) return false;
   if (adds) add_gradients(c, weights, sums, d.images);
   return true;

@@ -178,9 +178,11 @@ void large_gemm(const Gemm& gemm, bool avx512) {
 }
 
 bool bfloat16_gemm(const Gemm& g) {
-  constexpr int64_t kMinWork = 1 << 16;  // oneDNN takes a microsecond to begin
-  if (g.dtype != kBFloat16 || g.batch * g.m * g.n * g.k < kMinWork || g.alpha != 1 || (g.beta != 0 && g.beta != 1) ||
-      !multiplies_bfloat16())
+  // oneDNN takes a microsecond to begin, and half of one for each product of a batch.
+  constexpr int64_t kMinWork = 1 << 16, kMinWorkOfBatch = 1 << 14;
+  const int64_t work = g.m * g.n * g.k;
+  if (g.dtype != kBFloat16 || g.batch * work < kMinWork || work < kMinWorkOfBatch || g.alpha != 1 ||
+      (g.beta != 0 && g.beta != 1) || !multiplies_bfloat16())
     return false;
   run(g, true);
   return true;

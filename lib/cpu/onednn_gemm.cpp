@@ -2,6 +2,8 @@
 // sizes is faster for batches of small products alone, and takes 0.2 ms to make.
 #include "lib/cpu/onednn_gemm.h"
 
+#include <atomic>
+
 #include "lib/base/lazy.h"
 #include "lib/cpu/onednn.h"
 
@@ -34,14 +36,15 @@ dnnl::matmul make_primitive(unsigned kind) {
   if (kind & kRelu) after.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(after);
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // threads share the primitive, and run it at once
   const bool batched = kind & kBatched;
   const memory::desc a = describe({}, kind & kTransA, batched), b = describe({}, kind & kTransB, batched),
                      c = describe({}, false, batched);
   const dnnl::matmul::desc desc =
       kind & kBias ? dnnl::matmul::desc(a, b, describe_bias(kAny, batched), c) : dnnl::matmul::desc(a, b, c);
-  dnnl::matmul primitive({desc, attributes, onednn_engine()});
-  OnednnCall::outlive_what_it_made();
-  return primitive;
+  const dnnl::matmul::primitive_desc found(desc, attributes, onednn_engine());
+  if (found.scratchpad_desc().get_size() != 0) throw dnnl::error(dnnl_unimplemented, "it wants a scratchpad");
+  return dnnl::matmul(found);
 }
 
 }  // namespace
@@ -58,7 +61,8 @@ bool onednn_multiply(const Gemm& g) {
   const OnednnCall call;
   const bool batched = g.batch > 1;
   if (!call || g.alpha != 1 || (g.beta != 0 && g.beta != 1)) return false;
-  if (batched && (g.stride_a == 0 || g.stride_b == 0)) return false;
+  // Where it fails in the middle of a batch, products must not be added twice.
+  if (batched && (g.stride_a == 0 || g.stride_b == 0 || g.beta != 0)) return false;
   static constinit Lazy<dnnl::matmul> primitives[kKinds];
   const unsigned kind = (g.trans_a ? kTransA : 0u) | (g.trans_b ? kTransB : 0u) | (g.bias ? kBias : 0u) |
                         (g.beta == 1 ? kAdds : 0u) | (g.relu ? kRelu : 0u) | (batched ? kBatched : 0u);
@@ -73,7 +77,14 @@ bool onednn_multiply(const Gemm& g) {
                  bias = g.bias ? operand(describe_bias(g.n, batched), g.bias) : memory();
     const dnnl_exec_arg_t arguments[] = {
         {DNNL_ARG_SRC, a.get()}, {DNNL_ARG_WEIGHTS, b.get()}, {DNNL_ARG_DST, c.get()}, {DNNL_ARG_BIAS, bias.get(true)}};
-    return dnnl_primitive_execute(primitive.get(), onednn_stream().get(), g.bias ? 4 : 3, arguments) == dnnl_success;
+    if (dnnl_primitive_execute(primitive.get(), onednn_stream().get(), g.bias ? 4 : 3, arguments) != dnnl_success)
+      return false;
+    // Kernels are made when a primitive first runs.
+    static constinit std::atomic<uint64_t> kinds = 0;  // that have run, by a bit each
+    const uint64_t bit = uint64_t{1} << kind;
+    if (!(kinds.load(std::memory_order_relaxed) & bit) && !(kinds.fetch_or(bit) & bit)) [[unlikely]]
+      OnednnCall::outlive_what_it_made();
+    return true;
   } catch (const dnnl::error&) {
     return false;
   }

@@ -8,8 +8,8 @@ namespace reel::cpu {
 bool multiplies_bfloat16();
 
 /// Computes products of bfloat16 on the calling thread: sums are of float32, and each is rounded once. Returns false,
-/// having done nothing, where alpha is not 1, beta is neither 0 nor 1, products of a batch share an operand, or oneDNN
-/// fails.
+/// having changed nothing that it reads, where alpha is not 1, beta is neither 0 nor 1, products of a batch share an
+/// operand or are added, or oneDNN fails.
 bool onednn_multiply(const Gemm& g);
 
 }  // namespace reel::cpu

@@ -111,6 +111,14 @@ const std::vector<EntryPoint>& entry_points() {
        [] {
          return values_of(mm(drawn({200, 200}).to(kFloat64), randn({200, 200}).to(kFloat64)));
        }},
+      {"mm of bfloat16",
+       [] {
+         return values_of(mm(drawn({256, 256}).to(kBFloat16), randn({256, 256}).to(kBFloat16)).to(kFloat32));
+       }},
+      {"conv of bfloat16",
+       [] {
+         return values_of(conv2d(drawn({2, 16, 9, 9}).to(kBFloat16), randn({16, 16, 3, 3}).to(kBFloat16)).to(kFloat32));
+       }},
       {"bmm",
        [] {
          return values_of(bmm(drawn({3, 90, 90}), randn({3, 90, 90})));

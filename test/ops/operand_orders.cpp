@@ -75,3 +75,23 @@ TEST_CASE("reductions add in the order of memory", "[ops][isa]") {
       CHECK(allclose(sum(row, 0), sum(row.contiguous(), 0), 1e-2, 1e-4));
     }
 }
+
+TEST_CASE("a row is reduced to the same bits alone and among others", "[ops][isa]") {
+  for (const DType dtype : {kFloat32, kFloat64, kBFloat16, kInt64})
+    for (const int64_t size : {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 1000, 2047, 5000}) {
+      CAPTURE(dtype, size);
+      const Tensor x = (randn({37, size}) * 100).to(dtype);
+      const Tensor sums = sum(x, 1), products = prod((x.to(kFloat32) * 0.02).to(dtype), 1), largest = amax(x, 1);
+      for (const int64_t row : {0, 5, 36}) {
+        const Tensor alone = x.narrow(0, row, 1);
+        CHECK(equal(sum(alone, 1)[0], sums[row]));
+        CHECK(equal(prod((alone.to(kFloat32) * 0.02).to(dtype), 1)[0], products[row]));
+        CHECK(equal(amax(alone, 1)[0], largest[row]));
+      }
+    }
+  // Factors whose product stays in range only if the last ones are not multiplied in float32 first.
+  Tensor factors = ones({6, 17});
+  for (const int64_t at : {0, 16}) factors.select(1, at).fill_(1e30);
+  for (const int64_t at : {1, 2}) factors.select(1, at).fill_(1e-30);
+  CHECK(equal(prod(factors, 1), prod(factors.narrow(0, 0, 1), 1).expand({6})));
+}

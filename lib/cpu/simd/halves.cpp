@@ -91,7 +91,9 @@ void call_with_pieces(const View* const* given, int count, int whole, PartFuncti
   for (int i = 0; i < count; ++i) {
     if (!given[i]) continue;
     float* const copy = is_half(views[i].dtype) ? memory.data<float>() + i * step * inner : nullptr;
-    operands[i] = Operand(inner_dims(views[i], cut), copy);
+    View x = inner_dims(views[i], cut);
+    x.numel = x.numel / size * step, x.shape[0] = step;
+    operands[i] = Operand(x, copy);
     pieces[i] = &operands[i].wide;
     data[i] = views[i].as<char>();
   }
@@ -105,8 +107,9 @@ void call_with_pieces(const View* const* given, int count, int whole, PartFuncti
       const int64_t n = std::min(step, size - begin);
       for (int i = 0; i < count; ++i) {
         if (!given[i]) continue;
+        const bool is_repeated = operands[i].part.data == data[i] && operands[i].part.shape[0] == n && begin > 0;
         operands[i].move_to(data[i], n);
-        if (operands[i].is_copied && i < count - 1) operands[i].read();
+        if (operands[i].is_copied && !is_repeated && i < count - 1) operands[i].read();
       }
       call(f, pieces);
       if (operands[count - 1].is_copied) operands[count - 1].write();

@@ -49,9 +49,14 @@ Batch<Compute<T>> load_part_wide(const T* p, int64_t n) {
   if constexpr (std::is_floating_point_v<T>) {
     return load_part(p, n);
   } else {
+#if defined(__AVX512F__)
+    const __m256i bits = _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << n) - 1), p);
+    return load_wide(reinterpret_cast<const T*>(&bits));
+#else
     T lanes[kWidth<float>] = {};
     for (int64_t i = 0; i < n; ++i) lanes[i] = p[i];
     return load_wide(lanes);
+#endif
   }
 }
 

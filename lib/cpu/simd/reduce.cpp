@@ -75,12 +75,29 @@ struct Same {
   }
 };
 
+/// Returns the whole vectors of a row of n ≤ kBlock elements, reduced to one. The elements behind them are left out.
+template <class Op, class E, class Term = Same>
+Batch<Compute<E>> reduce_vectors(const E* x, int64_t n, const Term& term = {}) {
+  using T = Compute<E>;
+  constexpr int64_t kStep = kWidth<T>;
+  const Batch<T> start(Op::template start<T>);
+  Batch<T> a = start, b = start, c = start, d = start;
+  int64_t i = 0;
+  for (; i + 4 * kStep <= n; i += 4 * kStep) {
+    a = Op::join(a, term(load_wide(x + i)));
+    b = Op::join(b, term(load_wide(x + i + kStep)));
+    c = Op::join(c, term(load_wide(x + i + 2 * kStep)));
+    d = Op::join(d, term(load_wide(x + i + 3 * kStep)));
+  }
+  for (; i + kStep <= n; i += kStep) a = Op::join(a, term(load_wide(x + i)));
+  return Op::join(Op::join(a, b), Op::join(c, d));
+}
+
 /// Reduces term(x) over a row of elements of type E.
 template <class Op, class E, class Term = Same>
 double reduce_row(const E* x, int64_t n, int64_t stride, const Term& term = {}) {
   using T = Compute<E>;
   constexpr int64_t kStep = kWidth<T>;
-  const Batch<T> start(Op::template start<T>);
   if (stride != 1) {
     double result = Op::template start<double>;
     for (int64_t i = 0; i < n; ++i) result = Op::join(result, double(term(widen(x[i * stride]))));
@@ -88,18 +105,10 @@ double reduce_row(const E* x, int64_t n, int64_t stride, const Term& term = {}) 
   }
   double result = Op::template start<double>;
   for (int64_t begin = 0; begin < n; begin += kBlock<T>) {
-    const int64_t end = begin + kBlock<T> < n ? begin + kBlock<T> : n;
-    Batch<T> a = start, b = start, c = start, d = start;
-    int64_t i = begin;
-    for (; i + 4 * kStep <= end; i += 4 * kStep) {
-      a = Op::join(a, term(load_wide(x + i)));
-      b = Op::join(b, term(load_wide(x + i + kStep)));
-      c = Op::join(c, term(load_wide(x + i + 2 * kStep)));
-      d = Op::join(d, term(load_wide(x + i + 3 * kStep)));
-    }
-    for (; i + kStep <= end; i += kStep) a = Op::join(a, term(load_wide(x + i)));
-    if (end - begin >= kStep) result = Op::join(result, join_lanes<Op, T>(Op::join(Op::join(a, b), Op::join(c, d))));
-    for (; i < end; ++i) result = Op::join(result, double(term(widen(x[i]))));
+    const int64_t count = begin + kBlock<T> < n ? kBlock<T> : n - begin;
+    if (count >= kStep) result = Op::join(result, join_lanes<Op, T>(reduce_vectors<Op>(x + begin, count, term)));
+    for (int64_t i = count / kStep * kStep; i < count; ++i)
+      result = Op::join(result, double(term(widen(x[begin + i]))));
   }
   return result;
 }
@@ -142,30 +151,8 @@ void reduce_columns(const Nest& rows, const E* x, int64_t n, Out* y, int64_t y_s
   for (int64_t i = 0; i < n; ++i) y[i * y_stride] = static_cast<Out>(total[i]);
 }
 
-/// Returns a row of n ≤ kBlock elements, reduced to a vector.
-template <class Op, class E>
-Batch<Compute<E>> reduce_to_vector(const E* x, int64_t n) {
-  using T = Compute<E>;
-  constexpr int64_t kStep = kWidth<T>;
-  const Batch<T> start(Op::template start<T>);
-  Batch<T> a = start, b = start;
-  int64_t i = 0;
-  for (; i + 2 * kStep <= n; i += 2 * kStep) {
-    a = Op::join(a, load_wide(x + i));
-    b = Op::join(b, load_wide(x + i + kStep));
-  }
-  for (; i + kStep <= n; i += kStep) a = Op::join(a, load_wide(x + i));
-  if (i < n) {
-    T rest[kStep];
-    store(rest, start);
-    for (int64_t k = 0; i + k < n; ++k) rest[k] = widen(x[i + k]);
-    b = Op::join(b, load(rest));
-  }
-  return Op::join(a, b);
-}
-
-/// Reduces `rows` rows, `stride` apart, of n ≤ kBlock elements. Those of several rows lie in lanes of vectors in the
-/// end.
+/// Reduces `rows` rows, `stride` apart, of n ≤ kBlock elements, with the bits of reduce_row(). Several rows lie in the
+/// lanes of vectors in the end.
 template <class Op, class E, class Out>
 void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, int64_t y_stride) {
   using T = Compute<E>;
@@ -174,14 +161,14 @@ void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, in
   for (int64_t row = 0; row < rows; row += kTogether) {
     const int64_t count = std::min(kTogether, rows - row);
     const E* const from = x + row * stride;
-    int64_t vectors = kTogether;
-    if constexpr (std::is_same_v<E, T>) {
-      if (n <= kTogether) rows_to_lanes(from, stride, vectors = n, count, lanes);
-    }
-    if (!std::is_same_v<E, T> || n > kTogether) {
+    // Of each row so many elements are in lanes, as so many vectors.
+    int64_t done = n / kTogether * kTogether, vectors = done ? kTogether : 0;
+    if constexpr (std::is_same_v<E, T>)
+      if (n <= kTogether) rows_to_lanes(from, stride, done = vectors = n, count, lanes);
+    if (n > kTogether || !std::is_same_v<E, T>) {
       Batch<T> parts[kTogether];
       for (int64_t r = 0; r < kTogether; ++r)
-        parts[r] = r < count ? reduce_to_vector<Op>(from + r * stride, n) : Batch<T>(T(0));
+        parts[r] = r < count ? reduce_vectors<Op>(from + r * stride, n) : Batch<T>(T(0));
       transpose(parts);
       for (int64_t k = 0; k < kTogether; ++k) store(lanes + k * kTogether, parts[k]);
     }
@@ -189,7 +176,10 @@ void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, in
     for (double& result : results) result = Op::template start<double>;
     for (int64_t k = 0; k < vectors; ++k)
       for (int64_t r = 0; r < kTogether; ++r) results[r] = Op::join(results[r], double(lanes[k * kTogether + r]));
-    for (int64_t r = 0; r < count; ++r) y[(row + r) * y_stride] = static_cast<Out>(results[r]);
+    for (int64_t r = 0; r < count; ++r) {
+      for (int64_t i = done; i < n; ++i) results[r] = Op::join(results[r], double(widen(from[r * stride + i])));
+      y[(row + r) * y_stride] = static_cast<Out>(results[r]);
+    }
   }
 }
 

@@ -10,7 +10,7 @@
 namespace reel::cpu::REEL_ISA {
 namespace {
 
-constexpr int64_t kTile = 64, kMinSize = 8;  // elements of a row
+constexpr int64_t kTile = 64, kMinSize = 16;  // elements of a row
 
 /// Writes from[i + j * stride] to to[i * kTile + j], for i < rows and j < columns.
 template <class T>
@@ -67,7 +67,10 @@ Walk walk_of(const View* const* views, int count) {
   if (last < 1) return {};
   if (y.strides[last] != 1) {
     bool reorders = false;
-    for (int d = 0; d < last; ++d) reorders = reorders || (y.strides[d] == 1 && y.shape[d] >= kMinSize);
+    for (int d = 0; d <= last; ++d) {
+      if (y.strides[d] < 0) return {};
+      reorders = reorders || (y.strides[d] == 1 && y.shape[d] >= kMinSize);
+    }
     return {.reorders = reorders};
   }
   if (y.shape[last] < kMinSize) return {};
