@@ -23,9 +23,10 @@ void for_each_run(const View* const (&views)[N], const Inner& inner) {
   // Dimension 0 of the arrays is the innermost.
   int rank = 0;
   const Shape& shape = views[0]->shape;
+  for (int d = 0; d < shape.size(); ++d)
+    if (shape[d] == 0) return;  // the other sizes may be so large that their product overflows
   for (int d = shape.size() - 1; d >= 0; --d) {
     const int64_t size = shape[d];
-    if (size == 0) return;
     if (size == 1) continue;
     bool merge = rank > 0;
     for (int v = 0; v < N && merge; ++v)
