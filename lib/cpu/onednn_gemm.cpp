@@ -60,7 +60,7 @@ bool multiplies_bfloat16() {
 bool onednn_multiply(const Gemm& g) {
   const OnednnCall call;
   const bool batched = g.batch > 1;
-  if (!call || g.alpha != 1 || (g.beta != 0 && g.beta != 1)) return false;
+  if (!call) return false;
   // Where it fails in the middle of a batch, products must not be added twice.
   if (batched && (g.stride_a == 0 || g.stride_b == 0 || g.beta != 0)) return false;
   static constinit Lazy<dnnl::matmul> primitives[kKinds];

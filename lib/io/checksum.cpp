@@ -1,4 +1,4 @@
-// Calls ISA-L for checksums.
+// This file calls ISA-L for checksums.
 #include "lib/io/checksum.h"
 
 #include <isa-l/crc.h>

@@ -1,4 +1,4 @@
-// Maps files and advises the system on pages (Linux).
+// This file maps files, and advises the system on pages (Linux).
 #include "lib/io/mapped_file.h"
 
 #include <sys/mman.h>

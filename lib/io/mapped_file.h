@@ -1,3 +1,4 @@
+// These provide memory for tensors that are loaded: files that are mapped, and large pages.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -5,7 +6,6 @@
 
 #include "lib/io/file.h"
 
-// These provide memory for tensors that are loaded: files that are mapped, and large pages.
 namespace reel::io {
 
 /// A MappedFile has a file's bytes in memory, read from the file when they are touched. Changes of this memory are
@@ -20,7 +20,6 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   char* data() const { return data_; }
-  int64_t size() const { return size_; }
 
  private:
   char* data_ = nullptr;

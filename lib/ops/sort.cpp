@@ -284,7 +284,7 @@ Tensor histc(const Tensor& x, int64_t bins, double min, double max) {
     const double scale = std::ldexp(1., -2 - std::ilogb(count));
     flat = flat.to(kFloat64) * scale, min *= scale, max *= scale;
   }
-  // What is not inside is counted behind the last bin.
+  // Elements outside of the range are counted behind the last bin.
   const Tensor bin = where(inside, minimum(((flat - min) * count / (max - min)).to(kInt64), bins - 1), bins);
   const TensorOptions whole{.dtype = kInt64, .device = x.device()};
   const Tensor counts = zeros({bins + 1}, whole).index_add_(0, bin, full({}, 1, whole).expand(bin.shape()));

@@ -161,7 +161,7 @@ void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, in
   for (int64_t row = 0; row < rows; row += kTogether) {
     const int64_t count = std::min(kTogether, rows - row);
     const E* const from = x + row * stride;
-    // Of each row so many elements are in lanes, as so many vectors.
+    // The first `done` elements of each row lie in lanes, as `vectors` vectors.
     int64_t done = n / kTogether * kTogether, vectors = done ? kTogether : 0;
     if constexpr (std::is_same_v<E, T>)
       if (n <= kTogether) rows_to_lanes(from, stride, done = vectors = n, count, lanes);

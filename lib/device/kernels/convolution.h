@@ -15,7 +15,7 @@ namespace reel {
 /// stride and dilation 1, before 0. In a part that is channels_last the second of its dimensions is the last.
 enum ConvPart : int { kConvX, kConvWeight, kConvY };
 struct Convolution {
-  DType dtype;  // kFloat32 or kFloat64
+  DType dtype;  // a floating-point one
   int dims;     // spatial ones
   int64_t n, in, out, groups;
   std::array<int64_t, 3> x_size, kernel, y_size, stride, dilation, before;
