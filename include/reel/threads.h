@@ -15,9 +15,10 @@ namespace reel {
 ///
 /// There is one pool of helping threads. It serves one op at a time: of several threads that train on their own, one
 /// has those helpers that the others leave, and the others go on alone. Small ops, and ops within a part of
-/// parallel_for, use one thread. Helpers sleep when there is nothing to do. A helper that does not run, because another
-/// process has its core, delays one op; the pool then rests for a while. A forked child starts helpers of its own.
-/// Neither OpenMP nor its variables (OMP_NUM_THREADS, …) have any effect on reel.
+/// parallel_for, use one thread. Helpers sleep when there is nothing to do, and leave the calling thread's processor. A
+/// helper that does not run, because another process has its core, delays an op; helpers that lose more time that way
+/// than they gain rest for a while. A forked child starts helpers of its own. Neither OpenMP nor its variables
+/// (OMP_NUM_THREADS, …) have any effect on reel.
 void set_num_threads(int threads);
 int num_threads();  ///< What is set.
 

@@ -39,7 +39,10 @@ using std::chrono::nanoseconds, std::chrono::microseconds, std::chrono::millisec
 constexpr auto kPolling = microseconds(50);
 // A helper that the caller has waited for, and that has not run for so long, has lost its core.
 constexpr auto kStall = microseconds(500);
-constexpr Clock::duration kShortestRest = milliseconds(8), kLongestRest = milliseconds(512);
+constexpr Clock::duration kMinRest = milliseconds(32), kMaxRest = milliseconds(512);
+// Helpers that lose more time than their credit must rest. Half of what they gain is added to it: both may wait for
+// memory, and then less is gained than the parts say.
+constexpr nanoseconds kMaxCredit = milliseconds(16);
 // How long a thread that was seen with a large op of its own counts as busy.
 constexpr auto kCrowdMemory = milliseconds(20);
 constexpr int kMaxHelpers = 1023;
@@ -116,6 +119,17 @@ int available_cores() {
   return std::max(cores, 1);
 }
 
+/// Moves the calling thread to another processor if it runs on this one. A thread that wakes while all processors are
+/// busy is put on that of the thread that wakes it, where the two would take turns, even if what keeps another one busy
+/// would yield.
+void leave_cpu(int cpu) {
+  if (sched_getcpu() != cpu || cpu < 0) return;
+  cpu_set_t others;
+  if (!get_affinity(others)) return;
+  CPU_CLR(cpu, &others);
+  if (CPU_COUNT(&others)) sched_setaffinity(0, sizeof others, &others);
+}
+
 int initial_threads() {
   const char* const given = std::getenv("REEL_NUM_THREADS");
   if (!given || !*given) return available_cores();
@@ -160,6 +174,7 @@ struct Job {
   const void* const f;
   const int64_t size, chunk, parts;
   const FloatMode mode;
+  const int cpu = sched_getcpu();  // the caller's
   std::atomic<int64_t> next{0};
   std::atomic<int> seats{0};  // for helpers
   std::mutex failure;         // guards the two below
@@ -169,10 +184,11 @@ struct Job {
   Job(detail::ChunkFunction call_, const void* f_, int64_t size_, int64_t chunk_)
       : call(call_), f(f_), size(size_), chunk(chunk_), parts((size_ - 1) / chunk_ + 1), failed(parts) {}
 
-  void work() {
-    while (true) {
+  /// Computes parts until all have been taken, and returns how many.
+  int64_t work() {
+    for (int64_t taken = 0;; ++taken) {
       const int64_t part = next.fetch_add(1, std::memory_order_relaxed);
-      if (part >= parts) return;
+      if (part >= parts) return taken;
       try {
         call(f, part * chunk, std::min(size, (part + 1) * chunk));
       } catch (...) {
@@ -202,7 +218,8 @@ struct Pool {
   std::array<clockid_t, kMaxHelpers> clocks{};  // of what each has run
   int crowd = 1;                                // callers within kCrowdMemory
   Clock::time_point crowd_until{}, rests_until{};
-  Clock::duration rest = kShortestRest;
+  Clock::duration rest = kMinRest;
+  nanoseconds credit{};  // at most kMaxCredit
 
   void help() {
     calls = 1;  // all that it does is part of a job
@@ -219,6 +236,7 @@ struct Pool {
       inside.fetch_add(1);
       if (Job* const mine = job.load(); mine && mine->seats.fetch_sub(1) > 0) {
         mine->mode.apply();
+        leave_cpu(mine->cpu);
         mine->work();
       }
       if (inside.fetch_sub(1) == 1 && caller_sleeps.load()) futex_wake(inside, 1);
@@ -261,7 +279,14 @@ struct Pool {
     job.store(&mine);
     jobs.fetch_add(1);
     if (asleep.load() > 0) futex_wake(jobs, wanted);
-    mine.work();
+    const int64_t own = mine.work();
+    if (own) {  // alone it would have taken parts / own times as long
+      const double gained = static_cast<double>((Clock::now() - now).count()) * static_cast<double>(mine.parts - own) /
+                            static_cast<double>(own);
+      const double sum = static_cast<double>(credit.count()) + gained / 2;
+      credit = nanoseconds(static_cast<int64_t>(std::min<double>(sum, kMaxCredit.count())));
+      if (credit == kMaxCredit) rest = kMinRest;
+    }
     job.store(nullptr);
     if (!poll([&] { return inside.load() == 0; }) && !wait(kStall)) wait_long();
   }
@@ -271,10 +296,13 @@ struct Pool {
     const nanoseconds before = helpers_time();
     wait();
     const auto now = Clock::now();
-    if (now - begun - (helpers_time() - before) < kStall) return;  // a long part
-    if (begun - rests_until > kLongestRest) rest = kShortestRest;  // the last time was long ago
+    const nanoseconds lost = now - begun - (helpers_time() - before);
+    if (lost < kStall) return;  // a long part
+    credit -= lost;
+    if (credit >= nanoseconds(0)) return;
+    credit = {};
     rests_until = now + rest;
-    rest = std::min(2 * rest, kLongestRest);
+    rest = std::min(2 * rest, kMaxRest);
   }
 };
 

@@ -1,4 +1,6 @@
 // The pool of threads; run under the thread sanitizer, too.
+#include <sched.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -168,6 +170,50 @@ TEST_CASE("helpers sleep when there is nothing to do", "[threads][cpu]") {
   const std::clock_t before = std::clock();  // of all threads
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   CHECK(std::clock() - before < CLOCKS_PER_SEC / 20);
+}
+
+TEST_CASE("helpers leave the caller's processor to it", "[threads][cpu]") {
+  cpu_set_t allowed;
+  REQUIRE(sched_getaffinity(getpid(), sizeof allowed, &allowed) == 0);
+  if (CPU_COUNT(&allowed) < 2) return;
+  const Threads scope(2);
+  const auto bind = [](int cpu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  };
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  // All others are busy with what yields, so a helper that wakes is put on the caller's.
+  std::atomic<bool> done{false};
+  std::vector<std::thread> spinning;
+  for (size_t i = 1; i < cpus.size(); ++i)
+    spinning.emplace_back([&, i] {
+      bind(cpus[i]);
+      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
+      while (!done) {
+      }
+    });
+  int helped = 0, beside = 0;
+  std::thread([&] {
+    bind(cpus[0]);
+    const auto me = std::this_thread::get_id();
+    for (int i = 0; i < 200; ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));  // the helper sleeps, too
+      parallel_for(8, 1, [&](int64_t, int64_t) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+        while (std::chrono::steady_clock::now() < end) {
+        }
+        if (std::this_thread::get_id() != me) ++helped, beside += sched_getcpu() == cpus[0];
+      });
+    }
+  }).join();
+  done = true;
+  for (std::thread& thread : spinning) thread.join();
+  CAPTURE(helped);
+  CHECK(beside == 0);
 }
 
 TEST_CASE("products and convolutions are the same bits for any number of threads", "[threads][cpu]") {
