@@ -1,5 +1,6 @@
 #include "lib/functors/binary.h"
 #include "lib/functors/ternary.h"
+#include "lib/functors/unary.h"
 #include "lib/ops/internal.h"
 
 // In-place ops. Without recording they write where they stand. With it, changing a tensor means giving it a new
@@ -121,6 +122,15 @@ View operand(const char* name, const View& to, const Tensor& other) {
   return expand_view(from, to.shape);
 }
 template <class F, class Op>
+Tensor& unary(const char* name, Tensor& self, Op op, const F& f = {}) {
+  const View& to = view_of(self, name);
+  if (!is_floating_point(to.dtype) || (grad_mode && needs_grad(self)) || is_tracing()) return change(name, self, op);
+  check_in_place(name, self);
+  kernels_of(self).unary[functors::index_of<functors::UnaryList, F>](&f, to, to);
+  TensorImpl::of(self)->storage->changed();
+  return self;
+}
+template <class F, class Op>
 Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op) {
   const View& to = view_of(self, name);
   Tensor room;
@@ -208,41 +218,46 @@ Tensor& TensorMethods::addcdiv_(const Tensor& a, const Tensor& b, Scalar value) 
       "addcdiv_", self(this), a, b, functors::Addcdiv{value.to<double>()},
       [&](const Tensor& old, const Tensor& x, const Tensor& y) { return reel::addcdiv(old, x, y, value); });
 }
-Tensor& TensorMethods::neg_() { return change("neg_", self(this), reel::neg); }
-Tensor& TensorMethods::abs_() { return change("abs_", self(this), reel::abs); }
-Tensor& TensorMethods::sign_() { return change("sign_", self(this), reel::sign); }
-Tensor& TensorMethods::expm1_() { return change("expm1_", self(this), reel::expm1); }
-Tensor& TensorMethods::log1p_() { return change("log1p_", self(this), reel::log1p); }
-Tensor& TensorMethods::rsqrt_() { return change("rsqrt_", self(this), reel::rsqrt); }
-Tensor& TensorMethods::reciprocal_() { return change("reciprocal_", self(this), reel::reciprocal); }
-Tensor& TensorMethods::sin_() { return change("sin_", self(this), reel::sin); }
-Tensor& TensorMethods::cos_() { return change("cos_", self(this), reel::cos); }
-Tensor& TensorMethods::tan_() { return change("tan_", self(this), reel::tan); }
-Tensor& TensorMethods::asin_() { return change("asin_", self(this), reel::asin); }
-Tensor& TensorMethods::acos_() { return change("acos_", self(this), reel::acos); }
-Tensor& TensorMethods::atan_() { return change("atan_", self(this), reel::atan); }
-Tensor& TensorMethods::exp2_() { return change("exp2_", self(this), reel::exp2); }
-Tensor& TensorMethods::log2_() { return change("log2_", self(this), reel::log2); }
-Tensor& TensorMethods::log10_() { return change("log10_", self(this), reel::log10); }
-Tensor& TensorMethods::erf_() { return change("erf_", self(this), reel::erf); }
-Tensor& TensorMethods::silu_() { return change("silu_", self(this), reel::silu); }
+Tensor& TensorMethods::neg_() { return unary<functors::Neg>("neg_", self(this), reel::neg); }
+Tensor& TensorMethods::abs_() { return unary<functors::Abs>("abs_", self(this), reel::abs); }
+Tensor& TensorMethods::sign_() { return unary<functors::Sign>("sign_", self(this), reel::sign); }
+Tensor& TensorMethods::expm1_() { return unary<functors::Expm1>("expm1_", self(this), reel::expm1); }
+Tensor& TensorMethods::log1p_() { return unary<functors::Log1p>("log1p_", self(this), reel::log1p); }
+Tensor& TensorMethods::rsqrt_() { return unary<functors::Rsqrt>("rsqrt_", self(this), reel::rsqrt); }
+Tensor& TensorMethods::reciprocal_() {
+  return unary<functors::Reciprocal>("reciprocal_", self(this), reel::reciprocal);
+}
+Tensor& TensorMethods::sin_() { return unary<functors::Sin>("sin_", self(this), reel::sin); }
+Tensor& TensorMethods::cos_() { return unary<functors::Cos>("cos_", self(this), reel::cos); }
+Tensor& TensorMethods::tan_() { return unary<functors::Tan>("tan_", self(this), reel::tan); }
+Tensor& TensorMethods::asin_() { return unary<functors::Asin>("asin_", self(this), reel::asin); }
+Tensor& TensorMethods::acos_() { return unary<functors::Acos>("acos_", self(this), reel::acos); }
+Tensor& TensorMethods::atan_() { return unary<functors::Atan>("atan_", self(this), reel::atan); }
+Tensor& TensorMethods::exp2_() { return unary<functors::Exp2>("exp2_", self(this), reel::exp2); }
+Tensor& TensorMethods::log2_() { return unary<functors::Log2>("log2_", self(this), reel::log2); }
+Tensor& TensorMethods::log10_() { return unary<functors::Log10>("log10_", self(this), reel::log10); }
+Tensor& TensorMethods::erf_() { return unary<functors::Erf>("erf_", self(this), reel::erf); }
+Tensor& TensorMethods::silu_() { return unary<functors::Silu>("silu_", self(this), reel::silu); }
 Tensor& TensorMethods::leaky_relu_(double negative_slope) {
-  return change("leaky_relu_", self(this), [=](const Tensor& old) { return reel::leaky_relu(old, negative_slope); });
+  return unary(
+      "leaky_relu_", self(this), [=](const Tensor& old) { return reel::leaky_relu(old, negative_slope); },
+      functors::LeakyRelu{negative_slope});
 }
 Tensor& TensorMethods::elu_(double alpha) {
-  return change("elu_", self(this), [=](const Tensor& old) { return reel::elu(old, alpha); });
+  return unary(
+      "elu_", self(this), [=](const Tensor& old) { return reel::elu(old, alpha); }, functors::Elu{.alpha = alpha});
 }
-Tensor& TensorMethods::exp_() { return change("exp_", self(this), reel::exp); }
-Tensor& TensorMethods::log_() { return change("log_", self(this), reel::log); }
-Tensor& TensorMethods::sqrt_() { return change("sqrt_", self(this), reel::sqrt); }
-Tensor& TensorMethods::square_() { return change("square_", self(this), reel::square); }
-Tensor& TensorMethods::tanh_() { return change("tanh_", self(this), reel::tanh); }
-Tensor& TensorMethods::sigmoid_() { return change("sigmoid_", self(this), reel::sigmoid); }
-Tensor& TensorMethods::relu_() { return change("relu_", self(this), reel::relu); }
-Tensor& TensorMethods::floor_() { return change("floor_", self(this), reel::floor); }
-Tensor& TensorMethods::ceil_() { return change("ceil_", self(this), reel::ceil); }
-Tensor& TensorMethods::round_() { return change("round_", self(this), reel::round); }
-Tensor& TensorMethods::trunc_() { return change("trunc_", self(this), reel::trunc); }
+Tensor& TensorMethods::exp_() { return unary<functors::Exp>("exp_", self(this), reel::exp); }
+Tensor& TensorMethods::log_() { return unary<functors::Log>("log_", self(this), reel::log); }
+Tensor& TensorMethods::sqrt_() { return unary<functors::Sqrt>("sqrt_", self(this), reel::sqrt); }
+Tensor& TensorMethods::square_() { return unary<functors::Square>("square_", self(this), reel::square); }
+Tensor& TensorMethods::tanh_() { return unary<functors::Tanh>("tanh_", self(this), reel::tanh); }
+Tensor& TensorMethods::sigmoid_() { return unary<functors::Sigmoid>("sigmoid_", self(this), reel::sigmoid); }
+Tensor& TensorMethods::relu_() { return unary<functors::Relu>("relu_", self(this), reel::relu); }
+Tensor& TensorMethods::floor_() { return unary<functors::Floor>("floor_", self(this), reel::floor); }
+Tensor& TensorMethods::ceil_() { return unary<functors::Ceil>("ceil_", self(this), reel::ceil); }
+Tensor& TensorMethods::round_() { return unary<functors::Round>("round_", self(this), reel::round); }
+Tensor& TensorMethods::trunc_() { return unary<functors::Trunc>("trunc_", self(this), reel::trunc); }
 Tensor& TensorMethods::frac_() { return change("frac_", self(this), reel::frac); }
 Tensor& TensorMethods::clamp_(const Bound& min) { return clamp_(min, {}); }
 Tensor& TensorMethods::clamp_(const Bound& min, const Bound& max) {

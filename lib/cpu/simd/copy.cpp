@@ -112,6 +112,7 @@ void copy_bytes(const View& from, const View& to) {
             for (int64_t i = 0; i < n; ++i) element<T>(y, i * y_step) = element<const T>(x, i * x_step);
           };
           constexpr int64_t kUnit = sizeof(T);
+          if (s[0] == kUnit && s[1] == 0) return void(std::fill_n(reinterpret_cast<T*>(p[0]), n, element<T>(p[1], 0)));
           s[0] == kUnit&& s[1] == -kUnit ? move(kUnit, -kUnit) : move(s[0], s[1]);
         });
       }

@@ -21,7 +21,10 @@ namespace {
 
 using functors::select;
 
+/// `Total` is the type in which partial results of type T are joined.
 struct Sum {
+  template <class T>
+  using Total = double;
   template <class T>
   static constexpr T start = T(0);
   template <class B>
@@ -31,6 +34,8 @@ struct Sum {
 };
 struct Prod {
   template <class T>
+  using Total = double;
+  template <class T>
   static constexpr T start = T(1);
   template <class B>
   static B join(const B& a, const B& b) {
@@ -39,6 +44,8 @@ struct Prod {
 };
 struct Max {
   template <class T>
+  using Total = T;
+  template <class T>
   static constexpr T start = -std::numeric_limits<T>::infinity();
   template <class B>
   static B join(const B& a, const B& b) {
@@ -46,6 +53,8 @@ struct Max {
   }
 };
 struct Min {
+  template <class T>
+  using Total = T;
   template <class T>
   static constexpr T start = std::numeric_limits<T>::infinity();
   template <class B>
@@ -75,40 +84,54 @@ struct Same {
   }
 };
 
-/// Returns the whole vectors of a row of n ≤ kBlock elements, reduced to one. The elements behind them are left out.
-template <class Op, class E, class Term = Same>
-Batch<Compute<E>> reduce_vectors(const E* x, int64_t n, const Term& term = {}) {
-  using T = Compute<E>;
+/// A row of elements of type E. `Stride` is an integral constant, or the number of elements between neighbours.
+template <class E, class Stride = std::integral_constant<int64_t, 1>>
+struct Row {
+  const E* data;
+  Stride stride = {};
+  auto at(int64_t i) const { return widen(data[i * stride]); }
+  /// Returns the vector of the elements from i on.
+  Batch<Compute<E>> vector_at(int64_t i) const {
+    if constexpr (std::is_same_v<Stride, int64_t>) {
+      using T = Compute<E>;
+      alignas(Arch::alignment()) T lanes[kWidth<T>];
+      for (int64_t k = 0; k < kWidth<T>; ++k) lanes[k] = at(i + k);
+      return Batch<T>::load_aligned(lanes);
+    } else {
+      return load_wide(data + i);
+    }
+  }
+};
+
+/// Returns the whole vectors of n ≤ kBlock elements of a row, reduced to one. The elements behind them are left out.
+template <class Op, class Elements, class Term = Same>
+auto reduce_vectors(const Elements& x, int64_t begin, int64_t n, const Term& term = {}) {
+  using B = decltype(x.vector_at(0));
+  using T = typename B::value_type;
   constexpr int64_t kStep = kWidth<T>;
-  const Batch<T> start(Op::template start<T>);
-  Batch<T> a = start, b = start, c = start, d = start;
+  const B start(Op::template start<T>);
+  B a = start, b = start, c = start, d = start;
   int64_t i = 0;
   for (; i + 4 * kStep <= n; i += 4 * kStep) {
-    a = Op::join(a, term(load_wide(x + i)));
-    b = Op::join(b, term(load_wide(x + i + kStep)));
-    c = Op::join(c, term(load_wide(x + i + 2 * kStep)));
-    d = Op::join(d, term(load_wide(x + i + 3 * kStep)));
+    a = Op::join(a, term(x.vector_at(begin + i)));
+    b = Op::join(b, term(x.vector_at(begin + i + kStep)));
+    c = Op::join(c, term(x.vector_at(begin + i + 2 * kStep)));
+    d = Op::join(d, term(x.vector_at(begin + i + 3 * kStep)));
   }
-  for (; i + kStep <= n; i += kStep) a = Op::join(a, term(load_wide(x + i)));
+  for (; i + kStep <= n; i += kStep) a = Op::join(a, term(x.vector_at(begin + i)));
   return Op::join(Op::join(a, b), Op::join(c, d));
 }
 
-/// Reduces term(x) over a row of elements of type E.
-template <class Op, class E, class Term = Same>
-double reduce_row(const E* x, int64_t n, int64_t stride, const Term& term = {}) {
-  using T = Compute<E>;
+/// Reduces term(x) over n elements of a row.
+template <class Op, class Elements, class Term = Same>
+double reduce_row(const Elements& x, int64_t n, const Term& term = {}) {
+  using T = decltype(x.at(0));
   constexpr int64_t kStep = kWidth<T>;
-  if (stride != 1) {
-    double result = Op::template start<double>;
-    for (int64_t i = 0; i < n; ++i) result = Op::join(result, double(term(widen(x[i * stride]))));
-    return result;
-  }
   double result = Op::template start<double>;
   for (int64_t begin = 0; begin < n; begin += kBlock<T>) {
     const int64_t count = begin + kBlock<T> < n ? kBlock<T> : n - begin;
-    if (count >= kStep) result = Op::join(result, join_lanes<Op, T>(reduce_vectors<Op>(x + begin, count, term)));
-    for (int64_t i = count / kStep * kStep; i < count; ++i)
-      result = Op::join(result, double(term(widen(x[begin + i]))));
+    if (count >= kStep) result = Op::join(result, join_lanes<Op, T>(reduce_vectors<Op>(x, begin, count, term)));
+    for (int64_t i = count / kStep * kStep; i < count; ++i) result = Op::join(result, double(term(x.at(begin + i))));
   }
   return result;
 }
@@ -151,11 +174,30 @@ void reduce_columns(const Nest& rows, const E* x, int64_t n, Out* y, int64_t y_s
   for (int64_t i = 0; i < n; ++i) y[i * y_stride] = static_cast<Out>(total[i]);
 }
 
+/// Reduces columns of which there are so few that `together` rows, which lie side by side in memory, fit into vectors.
+template <class Op, class E, class Out>
+void reduce_narrow_columns(const Nest& rows, const E* x, int64_t n, int64_t together, Out* y, int64_t y_stride) {
+  constexpr int64_t kMax = kColumns * kWidth<Compute<E>>;
+  double totals[kMax], rest[kMax];
+  Nest part = rows;
+  part.sizes[0] /= together, part.x_strides[0] *= together;
+  reduce_columns<Op>(part, x, n * together, totals, 1);
+  for (int64_t i = n; i < n * together; ++i) totals[i % n] = Op::join(totals[i % n], totals[i]);
+  if (const int64_t done = part.sizes[0] * together; done < rows.sizes[0]) {
+    part = rows;
+    part.sizes[0] -= done;
+    reduce_columns<Op>(part, x + done * rows.x_strides[0], n, rest, 1);
+    for (int64_t i = 0; i < n; ++i) totals[i] = Op::join(totals[i], rest[i]);
+  }
+  for (int64_t i = 0; i < n; ++i) y[i * y_stride] = static_cast<Out>(totals[i]);
+}
+
 /// Reduces `rows` rows, `stride` apart, of n ≤ kBlock elements, with the bits of reduce_row(). Several rows lie in the
 /// lanes of vectors in the end.
 template <class Op, class E, class Out>
 void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, int64_t y_stride) {
   using T = Compute<E>;
+  using Total = typename Op::template Total<T>;
   constexpr int64_t kTogether = kWidth<T>;
   T lanes[kTogether * kTogether];
   for (int64_t row = 0; row < rows; row += kTogether) {
@@ -168,19 +210,52 @@ void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, in
     if (n > kTogether || !std::is_same_v<E, T>) {
       Batch<T> parts[kTogether];
       for (int64_t r = 0; r < kTogether; ++r)
-        parts[r] = r < count ? reduce_vectors<Op>(from + r * stride, n) : Batch<T>(T(0));
+        parts[r] = r < count ? reduce_vectors<Op>(Row<E>{from + r * stride}, 0, n) : Batch<T>(T(0));
       transpose(parts);
       for (int64_t k = 0; k < kTogether; ++k) store(lanes + k * kTogether, parts[k]);
     }
-    double results[kTogether];
-    for (double& result : results) result = Op::template start<double>;
-    for (int64_t k = 0; k < vectors; ++k)
-      for (int64_t r = 0; r < kTogether; ++r) results[r] = Op::join(results[r], double(lanes[k * kTogether + r]));
+    Total results[kTogether];
+    for (Total& result : results) result = Op::template start<Total>;
+    if constexpr (std::is_same_v<Total, T>) {
+      Batch<T> joined(Op::template start<T>);
+      for (int64_t k = 0; k < vectors; ++k) joined = Op::join(joined, load(lanes + k * kTogether));
+      store(results, joined);
+    } else {
+      for (int64_t k = 0; k < vectors; ++k)
+        for (int64_t r = 0; r < kTogether; ++r) results[r] = Op::join(results[r], Total(lanes[k * kTogether + r]));
+    }
     for (int64_t r = 0; r < count; ++r) {
-      for (int64_t i = done; i < n; ++i) results[r] = Op::join(results[r], double(widen(from[r * stride + i])));
+      for (int64_t i = done; i < n; ++i) results[r] = Op::join(results[r], Total(widen(from[r * stride + i])));
       y[(row + r) * y_stride] = static_cast<Out>(results[r]);
     }
   }
+}
+
+/// Reduces rows of n contiguous elements to one number. Several short ones are reduced before lanes are joined.
+template <class Op, class E>
+double reduce_nest(const Nest& rows, const E* x) {
+  using T = Compute<E>;
+  const int64_t n = rows.sizes[0], stride = rows.x_strides[0], whole = n / kWidth<T> * kWidth<T>;
+  double total = Op::template start<double>;
+  if (stride != 1 || n > kBlock<T> / 2 || rows.rank == 1) {
+    for_each_point(rows, 1, [&](int64_t offset, int64_t) {
+      total = Op::join(total, stride == 1 ? reduce_row<Op>(Row<E>{x + offset}, n)
+                                          : reduce_row<Op>(Row<E, int64_t>{x + offset, stride}, n));
+    });
+    return total;
+  }
+  const Batch<T> start(Op::template start<T>);
+  Batch<T> part = start;
+  int64_t count = 0;  // elements of part
+  for_each_point(rows, 1, [&](int64_t offset, int64_t) {
+    const Row<E> row{x + offset};
+    if (whole) part = Op::join(part, reduce_vectors<Op>(row, 0, n));
+    for (int64_t i = whole; i < n; ++i) total = Op::join(total, double(row.at(i)));
+    if ((count += whole) < kBlock<T>) return;
+    total = Op::join(total, join_lanes<Op, T>(part));
+    part = start, count = 0;
+  });
+  return count ? Op::join(total, join_lanes<Op, T>(part)) : total;
 }
 
 /// Writes x, of type E, reduced to y, of type Out.
@@ -194,14 +269,17 @@ void reduce_part(const View& x, const View& y) {
     return;
   }
   if (x.contiguous && y.numel == 1) {
-    *to = static_cast<Out>(reduce_row<Op>(from, x.numel, 1));
+    *to = static_cast<Out>(reduce_row<Op>(Row<E>{from}, x.numel));
     return;
   }
   const Reduction r(x, y);
   if (r.columns && r.kept.x_strides[0] == 1) {
     constexpr int64_t kStep = kColumns * kWidth<Compute<E>>;
+    const int64_t together = r.gone.x_strides[0] == r.kept.sizes[0] ? kStep / r.kept.sizes[0] : 1;
     for_each_point(r.kept, 1, [&](int64_t x_offset, int64_t y_offset) {
       const int64_t n = r.kept.sizes[0], stride = r.kept.y_strides[0];
+      if (together > 1 && together <= r.gone.sizes[0])
+        return reduce_narrow_columns<Op>(r.gone, from + x_offset, n, together, to + y_offset, stride);
       for (int64_t i = 0; i < n; i += kStep)
         reduce_columns<Op>(r.gone, from + x_offset + i, i + kStep < n ? kStep : n - i, to + y_offset + i * stride,
                            stride);
@@ -214,11 +292,7 @@ void reduce_part(const View& x, const View& y) {
       reduce_rows<Op>(from + x_offset, r.kept.x_strides[0], r.kept.sizes[0], n, to + y_offset, r.kept.y_strides[0]);
     });
   for_each_point(r.kept, 0, [&](int64_t x_offset, int64_t y_offset) {
-    double total = Op::template start<double>;
-    for_each_point(r.gone, 1, [&](int64_t offset, int64_t) {
-      total = Op::join(total, reduce_row<Op>(from + x_offset + offset, n, r.gone.x_strides[0]));
-    });
-    to[y_offset] = static_cast<Out>(total);
+    to[y_offset] = static_cast<Out>(reduce_nest<Op>(r.gone, from + x_offset));
   });
 }
 
@@ -339,7 +413,7 @@ double norm_of(double p, std::span<const Updated> tensors) {
     const auto join_range = [&](int64_t first, int64_t last) {
       double total = 0;
       for_each_in_range(tensors, first, last, [&](const Updated& x, int64_t begin, int64_t end) {
-        total = Op::join(total, reduce_row<Op>(static_cast<const E*>(x.p) + begin, end - begin, 1, term));
+        total = Op::join(total, reduce_row<Op>(Row<E>{static_cast<const E*>(x.p) + begin}, end - begin, term));
       });
       return total;
     };
