@@ -219,6 +219,10 @@ SavedTensor::SavedTensor(const Tensor& input) : impl_(TensorImpl::of(input)) {
   version_ = storage_->version.load();
 }
 SavedTensor SavedTensor::output(const Tensor& y, uint32_t index) {
+  REEL_CHECK(view_of(y).contiguous, "a rule saves an output that is not row-major");
+  return output_storage(y, index);
+}
+SavedTensor SavedTensor::output_storage(const Tensor& y, uint32_t index) {
   SavedTensorLog::add(y);
   SavedTensor saved;
   saved.storage_ = TensorImpl::of(y)->storage;

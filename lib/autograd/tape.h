@@ -199,7 +199,10 @@ class SavedTensor {
  public:
   SavedTensor() = default;
   explicit SavedTensor(const Tensor& input);
+  /// Saves the op's own output y, number `index`, which is row-major.
   static SavedTensor output(const Tensor& y, uint32_t index = 0);
+  /// Saves an output of any layout, which Backward::get_output is to be given.
+  static SavedTensor output_storage(const Tensor& y, uint32_t index);
   SavedTensor(SavedTensor&& other) noexcept { swap(other); }
   SavedTensor& operator=(SavedTensor&& other) noexcept { return swap(other), *this; }
   SavedTensor(const SavedTensor& other);

@@ -125,7 +125,7 @@ std::vector<Tensor> detail::apply_function(const char* name, std::vector<Tensor>
     if (index < 0)
       rule.kept.push_back({SavedTensor(tensor), {}});
     else
-      rule.kept.push_back({SavedTensor::output(tensor, static_cast<uint32_t>(index)), view_of(tensor)});
+      rule.kept.push_back({SavedTensor::output_storage(tensor, static_cast<uint32_t>(index)), view_of(tensor)});
   }
   record(name, differentiable, inputs, std::move(rule));
   for (const Tensor& y : differentiable) {

@@ -1,7 +1,9 @@
 #include "lib/ops/pointwise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "lib/functors/pointwise.h"
 
@@ -50,6 +52,51 @@ Device common_device(const char* op, std::initializer_list<const Tensor*> tensor
                t->device());
   }
   return first ? first->device() : (*tensors.begin())->device();
+}
+
+// ---- layout ---------------------------------------------------------------------------------------------------------
+
+Shape MemoryOrder::permuted() const {
+  Shape sizes = shape;
+  for (int i = 0; i < shape.size(); ++i) sizes[i] = shape[static_cast<int>(order[i])];
+  return sizes;
+}
+
+Tensor MemoryOrder::apply(const Tensor& x) const {
+  return view_of(x).shape.empty() ? x : x.expand(shape).permute(order);
+}
+
+Tensor MemoryOrder::undo(const Tensor& y) const {
+  if (needs_grad(y)) return y.permute(inverse);
+  // A view that is not recorded would not be a tensor of its own: see InPlace.
+  View& view = TensorImpl::of(y)->view;
+  Strides strides = view.strides;
+  for (int d = 0; d < shape.size(); ++d) strides[d] = view.strides[static_cast<int>(inverse[d])];
+  view.shape = shape, view.strides = strides, view.contiguous = is_contiguous(shape, strides);
+  return y;
+}
+
+std::optional<MemoryOrder> memory_order(const Shape& shape, std::initializer_list<const View*> operands) {
+  const View* first = nullptr;
+  for (const View* x : operands) {
+    if (x->shape != shape) continue;
+    if (x->contiguous || (first && x->strides != first->strides)) return {};
+    first = x;
+  }
+  if (!first || first->numel == 0) return {};
+  MemoryOrder result{shape, shape, shape};
+  std::iota(result.order.begin(), result.order.end(), 0);
+  std::stable_sort(result.order.begin(), result.order.end(), [&](int64_t a, int64_t b) {
+    return first->strides[static_cast<int>(a)] > first->strides[static_cast<int>(b)];
+  });
+  int64_t step = 1;
+  for (int i = shape.size() - 1; i >= 0; --i) {
+    const int d = static_cast<int>(result.order[i]);
+    if (shape[d] != 1 && first->strides[d] != step) return {};  // there are gaps or repeated elements
+    step *= shape[d];
+    result.inverse[d] = i;
+  }
+  return result;
 }
 
 // ---- one argument ---------------------------------------------------------------------------------------------------
@@ -290,15 +337,15 @@ Tensor ternary(Op op, const F& f, const Tensor& a, const Tensor& b, const Tensor
   const auto operand = [&](const Tensor& x) { return without_number(x.to(meet)).to(device); };
   const Tensor at = operand(a), bt = operand(b), ct = operand(c);
   return call(op, {at, bt, ct}, attributes_of(f),
-              [&](const Tensor& a, const Tensor& b, const Tensor& c) {
-                const Shape shape = broadcast_shapes(a.shape(), broadcast_shapes(b.shape(), c.shape(), op), op);
-                const Tensor y = make_tensor(shape, meet, device);
-                kernels_of(y).ternary[functors::index_of<functors::TernaryList, F>](
-                    &f, expand_view(view_of(a), shape), expand_view(view_of(b), shape), expand_view(view_of(c), shape),
-                    view_of(y));
-                if (recording(a, b, c)) record(op, y, inputs(a, b, c), rule(a, b, c));
-                return y;
-              })
+              in_memory_order(op,
+                              [&](const Shape& shape, const Tensor& a, const Tensor& b, const Tensor& c) {
+                                const Tensor y = make_tensor(shape, meet, device);
+                                kernels_of(y).ternary[functors::index_of<functors::TernaryList, F>](
+                                    &f, expand_view(view_of(a), shape), expand_view(view_of(b), shape),
+                                    expand_view(view_of(c), shape), view_of(y));
+                                if (recording(a, b, c)) record(op, y, inputs(a, b, c), rule(a, b, c));
+                                return y;
+                              }))
       .to(dtype);
 }
 
@@ -376,14 +423,13 @@ Tensor compare(Op op, const char* name, const Tensor& a, const Tensor& b, bool l
     return operand_on(device, x.to(bools ? kUInt8 : is_number(x) ? compute_dtype(meet) : meet));
   };
   const Tensor ac = operand(a), bc = operand(b);
-  return call(op, {ac, bc}, {}, [&](const Tensor& a, const Tensor& b) {
-    Tensor y = make_tensor(broadcast_shapes(view_of(a).shape, view_of(b).shape, name), kBool, device);
-    const Shape& shape = view_of(y).shape;
-    const F f;
-    kernels_of(y).compare[functors::index_of<functors::CompareList, F>](&f, expand_view(view_of(a), shape),
-                                                                        expand_view(view_of(b), shape), view_of(y));
-    return y;
-  });
+  return call(op, {ac, bc}, {}, in_memory_order(op, [&](const Shape& shape, const Tensor& a, const Tensor& b) {
+                Tensor y = make_tensor(shape, kBool, device);
+                const F f;
+                kernels_of(y).compare[functors::index_of<functors::CompareList, F>](
+                    &f, expand_view(view_of(a), shape), expand_view(view_of(b), shape), view_of(y));
+                return y;
+              }));
 }
 }  // namespace
 
@@ -414,14 +460,13 @@ Tensor bits(Op op, const Tensor& a, const Tensor& b, Tensor (*of_bools)(const Te
   if (dtype == kBool) return of_bools(a, b);
   const Device device = common_device(op, {&a, &b});
   const Tensor at = operand_as(op, a, dtype).to(device), bt = operand_as(op, b, dtype).to(device);
-  return call(op, {at, bt}, {}, [&](const Tensor& a, const Tensor& b) {
-    const Tensor y = make_tensor(broadcast_shapes(view_of(a).shape, view_of(b).shape, op), dtype, device);
-    const Shape& shape = view_of(y).shape;
-    const F f;
-    kernels_of(y).bits[functors::index_of<functors::BitList, F>](&f, expand_view(view_of(a), shape),
-                                                                 expand_view(view_of(b), shape), view_of(y));
-    return y;
-  });
+  return call(op, {at, bt}, {}, in_memory_order(op, [&](const Shape& shape, const Tensor& a, const Tensor& b) {
+                const Tensor y = make_tensor(shape, dtype, device);
+                const F f;
+                kernels_of(y).bits[functors::index_of<functors::BitList, F>](
+                    &f, expand_view(view_of(a), shape), expand_view(view_of(b), shape), view_of(y));
+                return y;
+              }));
 }
 }  // namespace
 Tensor bitwise_and(const Tensor& a, const Tensor& b) {
@@ -475,8 +520,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const Device device = common_device("where", {&condition, &a, &b});
   const Tensor at = operand_on(device, operand_as("where", a, dtype)),
                bt = operand_on(device, operand_as("where", b, dtype));
-  return call("where", {condition, at, bt}, {}, [&](const Tensor& condition, const Tensor& a, const Tensor& b) {
-    const Shape shape = broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");
+  const auto select = [&](const Shape& shape, const Tensor& condition, const Tensor& a, const Tensor& b) {
     Tensor y = make_tensor(shape, dtype, device);
     kernels_of(y).where(expand_view(view_of(condition), shape), expand_view(view_of(a), shape),
                         expand_view(view_of(b), shape), view_of(y));
@@ -487,7 +531,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
         if (back.needs(1)) back.set(1, where(c, 0, back.grad()));
       });
     return y;
-  });
+  };
+  return call("where", {condition, at, bt}, {}, in_memory_order("where", select));
 }
 
 }  // namespace reel

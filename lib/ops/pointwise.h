@@ -7,6 +7,9 @@
 
 // How a functor of lib/functors/pointwise.h becomes an op: unary<functors::Tanh>("tanh", x),
 // binary<functors::Add>("add", a, b).
+//
+// A result is row-major, but where all operands of its shape are one and the same permutation of row-major elements. It
+// is that, too, then: elements are read and written in the order in which they lie in memory.
 namespace reel {
 
 /// The functors' vocabulary for T = Tensor.
@@ -21,6 +24,35 @@ Tensor operand_as(const char* op, const Tensor& x, DType dtype);
 /// x where the kernels of a device take it: there, but for a number of the host's, which goes with the launch.
 inline Tensor operand_on(Device device, const Tensor& x) {
   return is_host_number(view_of(x)) && !needs_grad(x) ? x : x.to(device);
+}
+
+/// The order in memory of the dimensions of operands that are all the same permutation of row-major elements.
+struct MemoryOrder {
+  Shape shape;           // the result's
+  Shape order, inverse;  // the dimensions, from the outermost to the innermost; their places in that order
+
+  Shape permuted() const;  ///< The sizes in that order.
+
+  /// Returns x, expanded to the shape, with its dimensions in that order. A number stays one.
+  Tensor apply(const Tensor& x) const;
+  /// Returns the result y with its dimensions in their own order. Nothing else refers to y.
+  Tensor undo(const Tensor& y) const;
+};
+/// Returns the order of operands whose result has this shape, nothing if they are row-major or differ.
+std::optional<MemoryOrder> memory_order(const Shape& shape, std::initializer_list<const View*> operands);
+
+/// Returns the function of `op`'s operands that calls f(shape of the result, operands…): on row-major operands where
+/// they are the same permutation of such.
+template <class F>
+auto in_memory_order(const char* op, const F& f) {
+  return [op, &f](const auto&... operands) {
+    Shape shape;
+    ((shape = broadcast_shapes(shape, view_of(operands).shape, op)), ...);
+    if (!(view_of(operands).contiguous && ...))
+      if (const auto order = memory_order(shape, {&view_of(operands)...}))
+        return order->undo(f(order->permuted(), order->apply(operands)...));
+    return f(shape, operands...);
+  };
 }
 
 template <bool read, int tag>
@@ -94,6 +126,8 @@ Tensor unary(Op op, const Tensor& x, F f = {}) {
   if (!floating && (!F::kIntegers || xv.dtype == kBool)) return unary(op, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
   if (op.concerns(op_modes)) [[unlikely]]
     return call_in_modes(op, {x}, attributes_of(f), [&](const Tensor& x) { return unary(op, x, f); });
+  if (!xv.contiguous) [[unlikely]]
+    if (const auto order = memory_order(xv.shape, {&xv})) return order->undo(unary(op, order->apply(x), f));
   Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
   kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
   if (floating && recording(x)) {
@@ -171,6 +205,9 @@ Tensor binary_same(Op op, const Tensor& a, const Tensor& b, const Tensor& leadin
     return call_in_modes(op, {a, b}, {},
                          [&](const Tensor& a, const Tensor& b) { return binary_same<F>(op, a, b, leading); });
   const View &av = view_of(a), &bv = view_of(b);
+  if (!av.contiguous || !bv.contiguous) [[unlikely]]
+    if (const auto order = memory_order(broadcast_shapes(av.shape, bv.shape, op), {&av, &bv}))
+      return order->undo(binary_same<F>(op, order->apply(a), order->apply(b), leading));
   const F f;
   const DType dtype = view_of(leading).dtype;
   Tensor y;

@@ -50,7 +50,7 @@ Tensor softmax_along(Op op, bool log, const Tensor& x, int64_t dim) {
     const View& view = view_of(x);
     if (view.shape.empty()) return softmax_rows(log, x.reshape({1})).reshape({});
     if (d == view.shape.size() - 1 || view.numel == 0) return softmax_rows(log, x.contiguous());
-    return softmax_across(log, x, d);
+    return softmax_across(log, x.contiguous(), d);
   });
 }
 

@@ -2,8 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "reel/ops.h"
-#include "reel/random.h"
+#include "reel/reel.h"
 #include "test/support/pch.h"
 
 using namespace reel;
@@ -94,4 +93,64 @@ TEST_CASE("a row is reduced to the same bits alone and among others", "[ops][isa
   for (const int64_t at : {0, 16}) factors.select(1, at).fill_(1e30);
   for (const int64_t at : {1, 2}) factors.select(1, at).fill_(1e-30);
   CHECK(equal(prod(factors, 1), prod(factors.narrow(0, 0, 1), 1).expand({6})));
+}
+
+TEST_CASE("a pointwise result lies in memory as operands of one order do", "[ops]") {
+  for (const Shape& shape : {Shape{5, 7}, Shape{2, 3, 4}, Shape{1, 6, 5}, Shape{3, 1, 4, 2}})
+    for (const auto& order : orders_of(shape.size())) {
+      CAPTURE(shape, order);
+      const Tensor a = randn(shape), b = rand(shape), x = laid_out(a, order), y = laid_out(b, order);
+      const Tensor row = randn({shape[shape.size() - 1]});
+      const auto check = [&](const Tensor& got, const Tensor& expected) {
+        CHECK(equal(got, expected));
+        CHECK(got.is_contiguous() == x.is_contiguous());
+        CHECK(got.transpose(0, 1).contiguous().shape() == expected.transpose(0, 1).shape());
+        for (int d = 0; d < shape.size() && !x.is_contiguous(); ++d)
+          if (shape[d] != 1) CHECK(got.strides()[d] == x.strides()[d]);
+      };
+      check(tanh(x), tanh(a));
+      check(x + y, a + b);
+      check(x * 3, a * 3);
+      check(2 - x, 2 - a);
+      check(x * row, a * row);
+      check(lerp(x, y, 0.25), lerp(a, b, 0.25));
+      check(where(x > 0, x, y), where(a > 0, a, b));
+      check(x < y, a < b);
+      const Tensor half = a.to(kFloat16), integers = (a * 8).to(kInt32);
+      check(laid_out(half, order) * 2, half * 2);
+      check(laid_out(integers, order) & 3, integers & 3);
+      CHECK((x + b).is_contiguous());
+      // Gradients, first and second, of functions that save operands or results.
+      const auto gradients = [&](Tensor u, Tensor v) {
+        u = u.detach().requires_grad_(), v = v.detach().requires_grad_();
+        const Tensor z = (sigmoid(u) * exp(v) + pow(v, u)).sum();
+        const auto first = grad({z}, {u, v}, {}, {.create_graph = true});
+        const auto second = grad({(first[0] * first[1]).sum()}, {u, v});
+        return std::vector<Tensor>{first[0], first[1], second[0], second[1]};
+      };
+      const auto got = gradients(x, y), expected = gradients(a, b);
+      for (size_t i = 0; i < got.size(); ++i) CHECK(allclose(got[i], expected[i], 1e-4, 1e-5));
+    }
+}
+
+TEST_CASE("a permuted result is a tensor of its own", "[ops]") {
+  const Tensor a = randn({4, 6}), x = a.t();
+  Tensor w = ones({6, 4}).requires_grad_();
+  for (const bool recorded : {false, true}) {
+    Tensor y = [&] {
+      if (recorded) return x * w;
+      const NoGrad guard;
+      return x * w;
+    }();
+    CHECK(!y.is_contiguous());
+    y.mul_(w);  // in place, with a history
+    CHECK(equal(y, a.t()));
+    const Tensor g = grad({y.sum()}, {w})[0];
+    CHECK(allclose(g, a.t() * (recorded ? 2 : 1)));
+  }
+  Tensor leaf = (x * 2).requires_grad_();
+  leaf.square().sum().backward();
+  CHECK(allclose(leaf.grad(), a.t() * 4));
+  CHECK_THROWS_WITH((x + x).view({24}), Catch::Contains("use reshape"));
+  CHECK(equal((x + x).reshape({24}), (a * 2).t().contiguous().view({24})));
 }
