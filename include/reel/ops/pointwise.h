@@ -9,6 +9,9 @@
 /// Operands broadcast as in NumPy and are converted to the dtype that PyTorch's type promotion gives. Functions of real
 /// numbers (exp, sqrt, …) give float32 for integers and bools; float16 and bfloat16 are computed in float32 and rounded
 /// once. Outside of a function's domain the result is NaN, as in C; NaN gives NaN. Empty tensors give empty tensors.
+///
+/// Results are row-major. But where all operands of the result's shape are the same permutation of row-major elements,
+/// as two transposed matrices are, the result is that permutation, too.
 namespace reel {
 
 // ---- arithmetic -----------------------------------------------------------------------------------------------------
