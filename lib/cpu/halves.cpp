@@ -124,6 +124,7 @@ Convolution Widened::of(ConvPart wanted, Convolution c) {
   for (const ConvPart part : {kConvX, kConvWeight, kConvY})
     replace(c.data[part], half, sizes[part], part == wanted ? kOut : kIn);
   replace(c.bias, half, c.out, kIn);
+  c.packed = nullptr;  // copies of halves
   return c;
 }
 

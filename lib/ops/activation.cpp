@@ -2,11 +2,22 @@
 
 #include "lib/functors/activation.h"
 #include "lib/functors/binary.h"
+#include "lib/ops/fused.h"
 #include "lib/ops/pointwise.h"
 
 namespace reel {
 
-Tensor relu(const Tensor& x) { return unary<functors::Relu>("relu", x); }
+Tensor relu(const Tensor& x) {
+  if (is_rectified(x)) [[unlikely]]
+    return x;
+  return unary<functors::Relu>("relu", x);
+}
+void rectify(const Tensor& x) {
+  const functors::Relu f;
+  const View& view = view_of(x);
+  kernels_of(x).unary[functors::index_of<functors::UnaryList, functors::Relu>](&f, view, view);
+  TensorImpl::of(x)->rectified = true;
+}
 Tensor hardtanh(const Tensor& x, double min_val, double max_val) {
   REEL_CHECK(min_val <= max_val, "hardtanh: min_val ", min_val, " is greater than max_val ", max_val);
   if (is_floating_point(view_of(x, "hardtanh").dtype)) return unary("hardtanh", x, functors::Clamp{min_val, max_val});

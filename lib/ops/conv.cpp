@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lib/device/kernels/convolution.h"
+#include "lib/ops/fused.h"
 #include "lib/ops/internal.h"
 
 namespace reel {
@@ -26,7 +27,8 @@ std::pair<ConvPart, ConvPart> operands_of(ConvPart wanted) {
 
 using Parts = std::array<Tensor, 3>;  // by ConvPart
 
-Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const Parts& parts, const Tensor& bias = {});
+Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const Parts& parts, const Tensor& bias = {},
+                bool with_relu = false);
 
 /// convolve where the device has no kernel for channels that lie last: with copies in which they lie second.
 Tensor convolve_copies(const char* op, ConvPart wanted, const Convolution& form, Parts parts, const Tensor& bias) {
@@ -42,7 +44,9 @@ Tensor convolve_copies(const char* op, ConvPart wanted, const Convolution& form,
 /// The wanted one of x, weight and y from the two others. With t(x, weight, y) = Σ y · conv(x, weight), which is linear
 /// in each of the three, it is the derivative of t by the wanted part; so the derivatives of this op by its operands
 /// are the same op again, with the incoming gradient in the wanted part's place. `bias` is added for each channel.
-Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const Parts& parts, const Tensor& bias) {
+/// With `with_relu`, which needs that y is wanted and nothing recorded, ReLU may be computed as well.
+Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const Parts& parts, const Tensor& bias,
+                bool with_relu) {
   const auto [pa, pb] = operands_of(wanted);
   const Tensor a = parts[pa].contiguous(), b = parts[pb].contiguous();
   const Tensor offset = bias.defined() ? bias.contiguous() : bias;
@@ -54,8 +58,13 @@ Tensor convolve(const char* op, ConvPart wanted, const Convolution& form, const 
     Convolution call = form;
     call.data[wanted] = view_of(result).data, call.data[pa] = view_of(a).data, call.data[pb] = view_of(b).data;
     if (fused && offset.defined()) call.bias = view_of(offset).data;
+    const Tensor& weight = parts[kConvWeight];
+    if (weight.defined() && view_of(weight).data == call.data[kConvWeight] && !recording(a, b))
+      call.packed = packed_of(weight);
     if (!kernels_of(result).convolve(wanted, call))
       result = convolve_copies(op, wanted, form, parts, fused ? offset : Tensor());
+    else if (with_relu && fused)
+      rectify(result);
   }
   if (offset.defined() && !fused)
     no_grad([&] {
@@ -179,7 +188,8 @@ Tensor batched(const Tensor& x, int rank, const Op& op) {
 }
 
 template <int N>
-Tensor conv(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
+Tensor conv(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options,
+            bool with_relu = false) {
   const bool last = options.channels_last;
   check_operands<N>(op, x, weight, bias, options.groups, last);
   return batched(x, N + 2, [&](const Tensor& images) {
@@ -217,9 +227,18 @@ Tensor conv(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias, co
                 [&](const Tensor& images, const Tensor& weight, const Tensor& bias) {
                   check_dtypes(op, images, weight, bias);
                   form.dtype = view_of(images).dtype, form.n = view_of(images).shape[0];
-                  return convolve(op, kConvY, form, {images, weight, {}}, bias);
+                  return convolve(op, kConvY, form, {images, weight, {}}, bias, with_relu);
                 });
   });
+}
+
+/// Returns conv(…), with ReLU computed in place on the CPU unless a mode concerns the op. On a GPU a capture could skip
+/// the relu that follows, and replay so for other elements.
+template <int N>
+Tensor conv_before_relu(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvOptions<N>& options) {
+  const bool with_relu = view_of(x, op).host && !op.concerns(op_modes) && !recording(x, weight, bias);
+  return conv(op, x, weight, bias, options, with_relu);
 }
 
 template <int N>
@@ -313,6 +332,16 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
 }
 Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<3>& options) {
   return conv("conv3d", x, weight, bias, options);
+}
+
+Tensor conv1d_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<1>& options) {
+  return conv_before_relu("conv1d", x, weight, bias, options);
+}
+Tensor conv2d_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<2>& options) {
+  return conv_before_relu("conv2d", x, weight, bias, options);
+}
+Tensor conv3d_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<3>& options) {
+  return conv_before_relu("conv3d", x, weight, bias, options);
 }
 
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,

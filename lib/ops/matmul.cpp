@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <tuple>
 
+#include "lib/device/kernels/convolution.h"
 #include "lib/device/kernels/gemm.h"
 #include "lib/functors/unary.h"
+#include "lib/ops/fused.h"
 #include "lib/ops/internal.h"
 #include "lib/ops/matmul.h"
 #include "lib/ops/transposed.h"
@@ -131,6 +133,39 @@ void check_columns(const char* op, const Tensor& x, const Tensor& weight) {
   REEL_CHECK(!xs.empty() && xs.back() == ws.back(), op, ": x of shape ", xs, " does not fit the weight's shape ", ws);
 }
 
+/// Returns x · weightᵀ + bias by a weight that is kept packed: as a convolution of one pixel whose channels lie last.
+/// It returns an undefined tensor where gemm is as fast: on a GPU, for small products, and for types without such
+/// kernels.
+Tensor multiply_packed(const View& x, const Tensor& weight, const Tensor& bias) {
+  const View& w = view_of(weight);
+  const int64_t m = x.shape[0], k = x.shape[1], n = w.shape[0], work = m * k * n;
+  const bool dense = is_contiguous(x.shape, x.strides) && is_contiguous(w.shape, w.strides) &&
+                     (!bias.defined() || is_contiguous(view_of(bias).shape, view_of(bias).strides));
+  const bool wide = x.dtype == kFloat32;
+  if (!dense || !x.host || (!wide && x.dtype != kBFloat16) || (wide && m == 1) || n < 16 || k < 16) return {};
+  // Measured with oneDNN 2.6 against gemm.
+  const int64_t min_work = wide ? 1 << 19 : m == 1 ? 1 << 21 : 1 << 15;
+  if (work < min_work) return {};
+  const Tensor y = make_tensor({m, n}, x.dtype);
+  const bool done = kernels_of(weight).convolve(kConvY, {.dtype = x.dtype,
+                                                         .dims = 1,
+                                                         .n = 1,
+                                                         .in = k,
+                                                         .out = n,
+                                                         .groups = 1,
+                                                         .x_size = {1, 1, m},
+                                                         .kernel = {1, 1, 1},
+                                                         .y_size = {1, 1, m},
+                                                         .stride = {1, 1, 1},
+                                                         .dilation = {1, 1, 1},
+                                                         .before = {0, 0, 0},
+                                                         .data = {x.data, w.data, view_of(y).data},
+                                                         .bias = bias.defined() ? view_of(bias).data : nullptr,
+                                                         .channels_last = {true, false, true},
+                                                         .packed = packed_of(weight)});
+  return done ? y : Tensor();
+}
+
 /// Returns x · weightᵀ + bias, then ReLU if `with_relu`, for an x that is no vector.
 Tensor affine(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool with_relu) {
   check_types(op, x, weight);
@@ -158,6 +193,17 @@ Tensor affine(const char* op, const Tensor& x, const Tensor& weight, const Tenso
   }
   const int rank = xv.shape.size();
   const Tensor rows = rank == 2 ? x : x.flatten(0, -2);
+  const auto shaped = [&](const Tensor& y) {
+    if (rank == 2) return y;
+    Shape shape = xv.shape;
+    shape[shape.size() - 1] = out;
+    return y.view(shape);
+  };
+  if (TensorImpl::of(weight)->packed && !recording(rows, weight, bias)) [[unlikely]] {
+    const Tensor y = multiply_packed(view_of(rows), weight, bias);
+    if (y.defined() && with_relu) rectify(y);
+    if (y.defined()) return shaped(y);
+  }
   const Tensor* const turned = detail::TransposedWeights::find(weight, view_of(rows).shape[0]);
   const Tensor y = product(op, operand(rows), turned ? operand(*turned) : operand(weight).t(), bias, with_relu);
   if (recording(rows, weight, bias))
@@ -176,10 +222,7 @@ Tensor affine(const char* op, const Tensor& x, const Tensor& weight, const Tenso
              }
              if (back.needs(2)) back.set(2, sums.defined() ? sums : view_of(g).shape[0] == 1 ? g.select(0, 0) : g);
            });
-  if (rank == 2) return y;
-  Shape shape = xv.shape;
-  shape[shape.size() - 1] = out;
-  return y.view(shape);
+  return shaped(y);
 }
 
 Tensor linear(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool with_relu) {
@@ -200,6 +243,18 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }
 Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return linear("linear_relu", x, weight, bias, true);
+}
+
+Tensor linear_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  constexpr Op op = "linear";
+  const Tensor y = linear(x, weight, bias);
+  if (view_of(y).host && !op.concerns(op_modes) && !needs_grad(y)) rectify(y);
+  return y;
+}
+
+void keep_packed(const Tensor& weight) {
+  TensorImpl* const impl = TensorImpl::of(weight);
+  if (!impl->packed) impl->packed = new PackedCopies;
 }
 
 // ---- batches --------------------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ void detail::destroy(Counted* counted) {
   end_leaf_view(impl);
   impl->storage->drop();
   if (impl->base) TensorImpl::wrap(impl->base).reset();
+  if (impl->packed) [[unlikely]]
+    delete impl->packed;
   impl->~TensorImpl();
   release_cpu(impl, sizeof(TensorImpl));
 }
@@ -271,6 +273,8 @@ void set_data(const Tensor& target, const Tensor& source) {
   end_leaf_view(to);
   std::exchange(to->storage, from->storage)->drop();
   to->view = from->view;
+  to->rectified = false;
+  if (to->packed) to->packed->clear();
 }
 
 // ---- factories ------------------------------------------------------------------------------------------------------

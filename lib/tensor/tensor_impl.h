@@ -6,6 +6,7 @@
 
 #include "lib/device/allocator.h"
 #include "lib/device/kernels/table.h"
+#include "lib/device/packed.h"
 #include "lib/device/storage.h"
 #include "lib/tensor/watch.h"
 #include "reel/tensor.h"
@@ -37,7 +38,8 @@ struct TensorImpl : detail::Counted {
   bool retains_grad = false;       // retain_grad
   bool watched = false;            // see watch.h
   InPlace in_place = InPlace::kRecorded;
-  uint16_t output = 0;  // which output of node this is
+  bool rectified = false;  // a fresh result without elements below 0, as long as nothing has changed it: see fused.h
+  uint16_t output = 0;     // which output of node this is
   // The storage's version behind the change that last replaced the history; of a view, what its base's was when the
   // history of the view was recorded.
   uint32_t history_version = 0;
@@ -46,6 +48,7 @@ struct TensorImpl : detail::Counted {
   Node* node = nullptr;            // how it was computed, nullptr for leaves
   AccumulateGrad* leaf = nullptr;  // gradient and hooks
   TensorImpl* base = nullptr;
+  PackedCopies* packed = nullptr;  // of a weight that was prepared for inference: see fused.h
   alignas(64) View view;
 
   static TensorImpl* of(const Tensor& tensor) { return static_cast<TensorImpl*>(tensor.impl_.get()); }

@@ -7,6 +7,8 @@
 
 namespace reel {
 
+class PackedCopies;  // lib/device/packed.h
+
 /// A convolution over 1 to 3 spatial dimensions. x is [n, in, x_size…], weight [out, in / groups, kernel…] and
 /// y [n, out, y_size…], contiguous and not empty:
 ///   y[b, o, p] = bias[o] + Σ weight[o, c, k] x[b, c, stride p + dilation k - before]
@@ -22,6 +24,7 @@ struct Convolution {
   std::array<void*, 3> data = {};          // by ConvPart
   const void* bias = nullptr;              // [out]; only where y is computed
   std::array<bool, 3> channels_last = {};  // by ConvPart; an op has x and y alike, and the weight never: a device may
+  PackedCopies* packed = nullptr;          // copies of the weight that a kernel may use and add to
 };
 
 /// The strides of a dense tensor whose second dimension lies last, or where it stands.
