@@ -22,7 +22,16 @@ struct BasicBlock : nn::Layer<BasicBlock> {
                          nn::Conv2d(in, out, 1, {.stride = stride, .bias = false, .channels_last = last}),
                          nn::BatchNorm2d(out, {.channels_last = last}));
   }
-  Tensor forward(const Tensor& x) const { return relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)); }
+  Tensor forward(const Tensor& x) const {
+    // Each result takes the place of the one before, whose memory the next op can use when nothing is recorded.
+    Tensor y = conv1(x);
+    y = bn1(y);
+    y = relu(y);
+    y = conv2(y);
+    y = bn2(y);
+    y = y + shortcut(x);
+    return relu(y);
+  }
 
   const int64_t stride;
   nn::Conv2d conv1;
@@ -90,7 +99,9 @@ void ResNet::reset_parameters() {
 }
 
 Tensor ResNet::features(const Tensor& x) const {
-  Tensor y = relu(bn1(conv1(x)));
+  Tensor y = conv1(x);
+  y = bn1(y);
+  y = relu(y);
   const bool last = options.channels_last;
   if (options.max_pool) y = max_pool2d(y, 3, {.stride = 2, .padding = 1, .channels_last = last});
   for (const nn::Sequential& stage : layers) y = stage(y);
