@@ -10,6 +10,7 @@
 #include "reel/nn/distance.h"
 #include "reel/nn/dropout.h"
 #include "reel/nn/embedding.h"
+#include "reel/nn/fuse.h"
 #include "reel/nn/init.h"
 #include "reel/nn/linear.h"
 #include "reel/nn/loss.h"

@@ -4,6 +4,7 @@
 
 #include "lib/nn/by_dims.h"
 #include "lib/nn/repr.h"
+#include "lib/ops/fused.h"
 #include "reel/nn/init.h"
 #include "reel/ops/rearrange.h"
 
@@ -40,7 +41,7 @@ void reset(const Tensor& weight, const Tensor& bias) {
 constexpr const char *kConvNames[] = {"Conv1d", "Conv2d", "Conv3d"},
                      *kTransposeNames[] = {"ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"};
 
-using internal::convolve;
+using internal::convolve, internal::pick;
 
 }  // namespace
 
@@ -67,7 +68,12 @@ void Conv<N>::reset_parameters() {
 template <int N>
 Tensor Conv<N>::forward(const Tensor& x) const {
   ConvOptions<N> call{options.stride, options.padding, options.dilation, options.groups, options.channels_last};
-  if (options.padding_mode == kZeros) return convolve<N>(x, weight, bias, call);
+  const auto run = [&](const Tensor& padded) {
+    if (relu_follows_) [[unlikely]]
+      return pick<N>(conv1d_before_relu, conv2d_before_relu, conv3d_before_relu)(padded, weight, bias, call);
+    return convolve<N>(padded, weight, bias, call);
+  };
+  if (options.padding_mode == kZeros) return run(x);
   std::vector<int64_t> amounts;  // from the last dimension on
   for (int d = N - 1; d >= 0; --d) {
     const int64_t reach = options.dilation[d] * (kernel_size[d] - 1), amount = options.padding.amount[d];
@@ -76,11 +82,11 @@ Tensor Conv<N>::forward(const Tensor& x) const {
     amounts.push_back(same ? reach - reach / 2 : amount);
   }
   call.padding = 0;
-  if (!options.channels_last) return convolve<N>(pad(x, amounts, options.padding_mode), weight, bias, call);
+  if (!options.channels_last) return run(pad(x, amounts, options.padding_mode));
   // pad takes the sizes last.
   REEL_CHECK(x.defined() && x.dim() > N, name(), ": expected x with ", N + 1, " or ", N + 2, " dimensions");
   const Tensor padded = pad(movedim(x, -1, -1 - N), amounts, options.padding_mode);
-  return convolve<N>(movedim(padded, -1 - N, -1), weight, bias, call);
+  return run(movedim(padded, -1 - N, -1));
 }
 
 template <int N>
@@ -97,7 +103,7 @@ std::string Conv<N>::extra_repr() const {
   else
     repr.add_unless(0, "padding", options.padding.amount);
   repr.add_unless(1, "dilation", options.dilation).add_unless(1, "groups", options.groups);
-  repr.add_unless(true, "bias", options.bias);
+  repr.add_unless(true, "bias", bias.defined());
   if (options.padding_mode != kZeros) repr.add("padding_mode", name_of(options.padding_mode));
   return repr.add_unless(false, "channels_last", options.channels_last).text();
 }
@@ -156,7 +162,7 @@ std::string ConvTranspose<N>::extra_repr() const {
       .add_unless(1, "dilation", options.dilation)
       .add_unless(0, "output_padding", options.output_padding)
       .add_unless(1, "groups", options.groups)
-      .add_unless(true, "bias", options.bias)
+      .add_unless(true, "bias", bias.defined())
       .add_unless(false, "channels_last", options.channels_last)
       .text();
 }

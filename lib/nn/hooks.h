@@ -46,6 +46,9 @@ struct ModuleParts {
   /// The entry of that name in the module itself, nullptr if there is none.
   static Entry* find(Module& module, std::string_view name);
 
+  static bool& fused(Module& module) { return module.fused_; }
+  static int8_t& folded_dims(Module& module) { return module.folded_dims_; }
+
   static Hooks* hooks(const Module& module) { return module.hooks_.get(); }
   /// An Error for a module whose calls would not run hooks.
   static void check_layer(const char* op, const Module& module);

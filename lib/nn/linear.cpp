@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lib/nn/repr.h"
+#include "lib/ops/fused.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
 
@@ -24,7 +25,9 @@ void Linear::reset_parameters() {
   if (bias.defined()) init::uniform_(bias, -bound, bound);
 }
 
-Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
+Tensor Linear::forward(const Tensor& x) const {
+  return relu_follows_ ? linear_before_relu(x, weight, bias) : linear(x, weight, bias);
+}
 
 std::string Linear::extra_repr() const {
   return Repr().add("in_features", in_features, "out_features", out_features, "bias", bias.defined()).text();

@@ -98,7 +98,9 @@ Module::Module(Module&& other)
     : entries_(std::move(other.entries_)),
       parent_(std::exchange(other.parent_, nullptr)),
       hooks_(std::move(other.hooks_)),
-      training_(other.training_) {
+      training_(other.training_),
+      fused_(other.fused_),
+      folded_dims_(other.folded_dims_) {
   if (hooks_) hooks_->module = this;
   for (const Entry& entry : entries_)
     if (entry.module)
@@ -223,6 +225,12 @@ Module* leave_parent(Module& part, const Module& with, const std::type_info& typ
 void enter_parent(Module& part, Module* parent) { ModuleParts::parent(part) = parent; }
 
 }  // namespace internal
+
+void Module::check_folded(const Tensor& x) const {
+  REEL_CHECK(x.defined() && x.dim() == folded_dims_, name(), ": it was folded into a layer whose results have ",
+             static_cast<int>(folded_dims_), " dimensions, got ",
+             x.defined() ? x.shape().to_string() : "an undefined tensor");
+}
 
 // ---- listing --------------------------------------------------------------------------------------------------------
 
@@ -370,6 +378,10 @@ std::string Module::label() const {
 // ---- changing everything at once ------------------------------------------------------------------------------------
 
 void Module::train(bool on) {
+  if (on)
+    for (const Module* module : modules())
+      REEL_CHECK(!module->fused_, "train: ", module->label(),
+                 " was fused for inference and cannot be trained; make the model anew and load its weights");
   for (Module* module : modules()) module->training_ = on;
 }
 
@@ -445,6 +457,11 @@ LoadResult Module::load_state_dict(const StateDict& dict, const LoadOptions& opt
     REEL_CHECK(given.emplace(*loaded, tensor).second, "load_state_dict: '", *loaded, "' is given twice");
     names.push_back(*loaded);
   }
+  for (const auto& [path, module] : named_modules())
+    for (size_t i = 0; module->is_folded() && i < names.size(); ++i)
+      REEL_CHECK(!names[i].starts_with(path + "."), "load_state_dict: '", names[i], "' is given, but ", path,
+                 " was folded into the layer in front of it; load it before fuse_for_inference, or load what the fused "
+                 "model has saved");
   LoadResult result;
   std::unordered_set<std::string> expected;
   std::vector<std::pair<std::string, Tensor>> missing;

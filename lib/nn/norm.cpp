@@ -42,7 +42,7 @@ RunningNorm<Derived>::RunningNorm(int64_t features, BatchNormOptions given)
 
 template <class Derived>
 void RunningNorm<Derived>::reset_running_stats() {
-  if (!options.track_running_stats) return;
+  if (!options.track_running_stats || this->is_folded()) return;
   running_mean.zero_();
   running_var.fill_(1);
   num_batches_tracked.zero_();
@@ -59,11 +59,14 @@ std::string RunningNorm<Derived>::extra_repr() const {
       .add("eps", options.eps, "momentum", options.momentum, "affine", options.affine)
       .add("track_running_stats", options.track_running_stats)
       .add_unless(false, "channels_last", options.channels_last)
+      .add_unless(false, "folded", this->is_folded())
       .text();
 }
 
 template <int N>
 Tensor BatchNorm<N>::forward(const Tensor& x) const {
+  if (this->is_folded()) [[unlikely]]
+    return this->check_folded(x), x;
   check_dims("BatchNorm", N, x, N == 1 ? 2 : N + 2, N + 2);
   const Tensor &mean = this->running_mean, &variance = this->running_var;
   const BatchNormOptions& options = this->options;

@@ -1,5 +1,6 @@
 #include "samples/guide/guide.h"
 
+#include <iostream>
 #include <thread>
 
 namespace guide_deploy {
@@ -22,6 +23,14 @@ void run() {
   Tensor scores = softmax(net(randn({1, 4})), 1);
   // [/load]
   REEL_CHECK(metadata.at("classes") == "cat,dog,bird" && scores.shape() == (Shape{1, 3}), "load");
+
+  nn::Sequential classifier{nn::Conv2d(3, 16, 3), nn::BatchNorm2d(16), relu, nn::Flatten(),
+                            nn::Linear(16 * 30 * 30, 10)};
+  // [fuse]
+  std::cout << nn::fuse_for_inference(classifier, zeros({1, 3, 32, 32}));  // what was fused, and why the rest was not
+  Tensor prediction = classifier(randn({1, 3, 32, 32}));
+  // [/fuse]
+  REEL_CHECK(prediction.shape() == (Shape{1, 10}), "fuse");
 
   // [threads]
   set_num_threads(1);  // each request on one core; several requests share the model, which none of them changes

@@ -13,6 +13,10 @@
 /// summed over.
 namespace reel::nn {
 
+namespace internal {
+class Fusion;
+}  // namespace internal
+
 /// Options of Conv.
 template <int N>
 struct ConvLayerOptions {
@@ -43,6 +47,10 @@ struct Conv : Layer<Conv<N>> {
   const PerDim<N> kernel_size;
   const ConvLayerOptions<N> options;
   Parameter weight, bias;
+
+ private:
+  friend class internal::Fusion;
+  bool relu_follows_ = false;  // and may be computed by the layer
 };
 extern template struct Conv<1>;
 extern template struct Conv<2>;

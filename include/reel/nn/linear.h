@@ -5,6 +5,10 @@
 /// Linear and bilinear layers.
 namespace reel::nn {
 
+namespace internal {
+class Fusion;
+}  // namespace internal
+
 /// Options of Linear.
 struct LinearOptions {
   bool bias = true;  ///< Without it, `bias` is undefined.
@@ -24,6 +28,10 @@ struct Linear : Layer<Linear> {
 
   const int64_t in_features, out_features;
   Parameter weight, bias;
+
+ private:
+  friend class internal::Fusion;
+  bool relu_follows_ = false;  // and may be computed by the layer
 };
 
 /// Options of Bilinear.

@@ -125,10 +125,13 @@ class Module {
   /// Where this module is in the largest one that it is part of: "encoder.cell", "" for one that is no part.
   std::string path() const;
 
-  /// Sets is_training(), initially true, which layers that behave differently in training read, such as dropout.
+  /// Sets is_training(), initially true, which layers that behave differently in training read, such as dropout. True
+  /// is an Error for modules that were fused for inference.
   void train(bool on = true);
   void eval() { train(false); }                   ///< train(false).
   bool is_training() const { return training_; }  ///< As train() and eval() have set it.
+  /// Whether fuse_for_inference has prepared this module: it cannot be trained any more.
+  bool is_fused() const { return fused_; }
 
   /// Moves parameters, buffers and gradients in place, so every handle to them sees the change. Converting to a
   /// floating-point type leaves integer and bool buffers alone. Optimizer states are not moved: call to() before the
@@ -176,6 +179,10 @@ class Module {
   std::string label() const;  ///< "encoder.fc (Linear)"
   /// Whether a call has more to do than forward().
   bool has_hooks() const { return hooks_ != nullptr; }
+  /// Whether the layer in front computes what this one did.
+  bool is_folded() const { return folded_dims_ != 0; }
+  /// Throws unless x has as many dimensions as what the layer in front computes.
+  void check_folded(const Tensor& x) const;
   /// In a catch block: throws what has been caught, with the path of this module if it is a bare Error.
   [[noreturn]] void rethrow_with_path() const;
 
@@ -194,7 +201,8 @@ class Module {
   std::vector<Entry> entries_;
   Module* parent_ = nullptr;
   std::shared_ptr<internal::Hooks> hooks_;  // none, mostly
-  bool training_ = true;
+  bool training_ = true, fused_ = false;
+  int8_t folded_dims_ = 0;  // of what a folded layer returns as it is; 0 for others
 };
 
 /// Writes to_string().

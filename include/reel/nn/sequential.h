@@ -26,6 +26,8 @@ concept SequentialItem = TensorLayer<T> ||
 
 namespace internal {
 
+class Fusion;
+
 /// static_asserts with the reason why an item cannot be a step.
 template <class Item>
 constexpr void explain_step() {
@@ -120,6 +122,7 @@ struct Sequential : Layer<Sequential> {
   Tensor forward(const Tensor& x) const;
 
  private:
+  friend class internal::Fusion;
   struct Step {
     std::string name;
     std::function<Tensor(const Tensor&)> run;
