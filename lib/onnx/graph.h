@@ -35,6 +35,7 @@ struct Node {
   std::vector<int> inputs, outputs;  // values; -1 for those that are left out
   std::vector<Attribute> attributes;
   std::vector<int> last_used;  // values that no later node reads
+  bool has_relu = false;       // a ReLU follows, and is no node of its own
   Run run;
 
   std::string label() const { return op + (name.empty() ? "" : " '" + name + "'"); }
@@ -100,6 +101,9 @@ struct Call {
 void link(Graph& graph);
 /// Keeps what the outputs need, and notes who reads a value last.
 void prune(Graph& graph);
+/// Folds batch norms into the convolutions in front of them where no other node reads what these compute, and joins
+/// ReLUs with convolutions. It is called before link.
+void fuse(Graph& graph);
 /// Computes what the nodes give from `values`, which has the inputs and initializers. Errors are in the name of `file`.
 void run_nodes(const Graph& graph, std::vector<Tensor>& values, bool training, Device home, const std::string& file);
 /// Whether an initializer that a node reads as its input i is a constant or a statistic, not a parameter.

@@ -4,7 +4,9 @@
 #include <map>
 #include <set>
 
+#include "lib/nn/hooks.h"
 #include "lib/onnx/graph.h"
+#include "lib/ops/fused.h"
 
 namespace reel::onnx {
 
@@ -27,6 +29,7 @@ struct Model::Weights {
 Model::Model(const std::filesystem::path& path, const LoadModelOptions& options)
     : graph_(std::make_unique<Graph>(read_graph(path, options.outputs))), weights_(std::make_unique<Weights>()) {
   weights_->file = path.filename().string();
+  if (options.fuse_for_inference) fuse(*graph_);
   link(*graph_);
   std::set<int> fixed;
   for (const Node& node : graph_->nodes)
@@ -38,7 +41,21 @@ Model::Model(const std::filesystem::path& path, const LoadModelOptions& options)
     add(initializer.name, initializer.value, std::exchange(initializer.tensor, {}), kind);
   }
   eval();
+  if (options.fuse_for_inference) freeze();
 }
+
+/// Keeps the weights of layers packed, and refuses training.
+void Model::freeze() {
+  requires_grad_(false);
+  std::set<int> packed;
+  for (const Node& node : graph_->nodes)
+    if ((node.op == "Conv" || node.op == "ConvTranspose" || node.op == "Gemm") && node.inputs.size() > 1)
+      packed.insert(node.inputs[1]);
+  for (const auto& [value, tensor] : weights_->registered)
+    if (packed.contains(value)) keep_packed(*tensor);
+  for (nn::Module* module : modules()) nn::internal::ModuleParts::fused(*module) = true;
+}
+
 Model::Model(Model&& other) = default;
 Model::~Model() = default;
 

@@ -150,10 +150,11 @@ Run make_gemm(const Context& n) {
     const Tensor a = a_t ? c[0].t() : c[0], b = c[1], bias = c.get(2);
     if (alpha == 1 && beta == 1 && a.is_floating_point() && (!bias.defined() || bias.dim() == 1) &&
         (!bias.defined() || bias.size(0) == b.size(b_t ? 0 : 1)))
-      return linear(a, b_t ? b : b.t(), bias);
+      return c.node.has_relu ? linear_relu(a, b_t ? b : b.t(), bias) : linear(a, b_t ? b : b.t(), bias);
     Tensor y = matmul(a, b_t ? b.t() : b);
     if (alpha != 1) y = (y * alpha).to(a.dtype());
-    return bias.defined() && beta != 0 ? y + (beta == 1 ? bias : bias * beta).to(a.dtype()) : y;
+    if (bias.defined() && beta != 0) y = y + (beta == 1 ? bias : bias * beta).to(a.dtype());
+    return c.node.has_relu ? relu(y) : y;
   });
 }
 

@@ -9,6 +9,7 @@
 #include "reel/autograd.h"
 #include "reel/io.h"
 #include "reel/nn.h"
+#include "reel/onnx/save.h"
 #include "reel/ops.h"
 #include "reel/optim.h"
 #include "reel/random.h"
@@ -482,4 +483,61 @@ TEST_CASE("attributes of graphs are not followed, however deep they are", "[onnx
                               message([&](pbf_writer& a) { a.add_message(schema::attribute::kG, deep); }));
            }));
   CHECK(error_of(file) == "no error");  // nothing needs z
+}
+
+TEST_CASE("a model that is fused when it is loaded computes what it did", "[onnx][fuse]") {
+  manual_seed(14);
+  const Folder folder;
+  nn::Sequential net{nn::Conv2d(3, 16, 3, {.stride = 2, .bias = false}),
+                     nn::BatchNorm2d(16),
+                     relu,
+                     nn::Conv2d(16, 32, 3, {.groups = 2}),
+                     relu,
+                     nn::ConvTranspose2d(32, 16, 2, {.groups = 4}),
+                     nn::BatchNorm2d(16),
+                     nn::Flatten(),
+                     nn::Linear(16 * 25, 64),
+                     relu};
+  const Tensor x = randn({4, 3, 13, 13});
+  net(x), net(x);  // moves the statistics
+  net.eval();
+  const Tensor y = net(x).detach();
+  onnx::save(net, {x}, folder / "net.onnx");
+  onnx::Model plain = onnx::load(folder / "net.onnx");
+  onnx::Model fused = onnx::load(folder / "net.onnx", {.fuse_for_inference = true});
+  CHECK(plain.parameters().size() == 11);
+  CHECK(fused.parameters().size() == 8);
+  CHECK_NOTHROW(fused.get_parameter("0.bias"));
+  CHECK_FALSE(fused.get_parameter("0.weight").requires_grad());
+  testing::assert_close(plain(x).detach(), y, {.rtol = 1e-4, .atol = 1e-5});
+  for (int i = 0; i < 2; ++i) testing::assert_close(fused(x), y, {.rtol = 1e-4, .atol = 1e-5});
+  CHECK_THROWS_WITH(fused.train(), Contains("was fused for inference"));
+  CHECK_NOTHROW(plain.train());
+  // A model that was fused before is written with the folded weights.
+  CHECK(nn::fuse_for_inference(net, x).fused.size() == 4);
+  onnx::save(net, {x}, folder / "fused.onnx");
+  onnx::Model written = onnx::load(folder / "fused.onnx");
+  CHECK(written.buffers().empty());
+  testing::assert_close(written(x).detach(), y, {.rtol = 1e-4, .atol = 1e-5});
+}
+
+TEST_CASE("a graph is fused only where no other node reads what is folded", "[onnx][fuse]") {
+  manual_seed(15);
+  const Folder folder;
+  struct Branches : nn::Layer<Branches> {
+    nn::Conv1d a{*this, "a", 2, 4, 1}, b{*this, "b", 2, 4, 1};
+    nn::BatchNorm1d na{*this, "na", 4}, nb{*this, "nb", 4};
+    Tensor forward(const Tensor& x) const {
+      const Tensor y = a(x), z = nb(b(x));
+      return relu(na(y)) + y + relu(z) * z;
+    }
+  } net;
+  const Tensor x = randn({3, 2, 5});
+  net(x);
+  net.eval();
+  const Tensor y = net(x).detach();
+  onnx::save(net, {x}, folder / "net.onnx");
+  onnx::Model fused = onnx::load(folder / "net.onnx", {.fuse_for_inference = true});
+  CHECK(fused.buffers().size() == 2);  // the statistics of `na`
+  testing::assert_close(fused(x), y, {.rtol = 1e-4, .atol = 1e-5});
 }

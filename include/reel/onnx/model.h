@@ -23,6 +23,11 @@ struct LoadModelOptions {
   /// Names of values to compute instead of the graph's outputs: {.outputs = {"features"}} takes the head off. What they
   /// do not need is not loaded. A name that is not there is an Error that lists the graph's last values.
   std::vector<std::string> outputs = {};
+  /// Prepares the model for inference as nn::fuse_for_inference does, which cannot be called for it: batch norms are
+  /// folded into the convolutions in front of them, ReLUs are computed in place, weights are kept in the
+  /// layouts of kernels. Results are the same but for rounding; train() is an Error, parameters are frozen, and those
+  /// of norms are gone.
+  bool fuse_for_inference = false;
 };
 
 /// What an ONNX file computes, as a layer: differentiable, and trained, moved and saved as any other.
@@ -80,6 +85,7 @@ struct Model : nn::Layer<Model> {
   struct Weights;
   enum Kind { kTrained, kFixed, kConstant };
   void add(const std::string& name, int value, const Tensor& tensor, Kind kind);
+  void freeze();
 
   std::unique_ptr<Graph> graph_;
   std::unique_ptr<Weights> weights_;
