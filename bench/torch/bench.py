@@ -1,6 +1,8 @@
 """bench/bench.h for PyTorch: the same flags, numbers, way of timing and lines of JSON."""
 import argparse
 import ast
+import functools
+import math
 import os
 import re
 import resource
@@ -220,17 +222,44 @@ class Random:
         return mix(self.state) % n
 
 
-def filled(shape, seed, bound):
-    """A tensor uniform in ±bound."""
-    n = int(numpy.prod(shape))
+def bits24(seed, n):
+    """The upper 24 bits of SplitMix64's first n numbers."""
     with numpy.errstate(over="ignore"):
         z = numpy.uint64(seed) + numpy.arange(1, n + 1, dtype=numpy.uint64) * numpy.uint64(GAMMA)
         z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
         z = z ^ (z >> numpy.uint64(31))
+    return z >> numpy.uint64(40)
+
+
+def filled(shape, seed, bound):
+    """A tensor uniform in ±bound."""
     one = numpy.float32(1)
-    values = (z >> numpy.uint64(40)).astype(numpy.float32) / numpy.float32(16777216) * (one + one) - one
+    z = bits24(seed, int(numpy.prod(shape)))
+    values = z.astype(numpy.float32) / numpy.float32(16777216) * (one + one) - one
     return torch.from_numpy((values * numpy.float32(bound)).reshape(shape)).to(device)
+
+
+PERIOD, APART = 1048573, 7919  # as in breadth.cpp
+
+
+@functools.cache
+def noise_twice():
+    return torch.from_numpy(bits24(1, PERIOD).astype(numpy.int64)).repeat(2)
+
+
+def noise(count, position=0):
+    """Whole numbers in [0, 2^24), of the breadth benchmark; `position` makes operands of a call differ."""
+    start = noise_twice()[APART * position :][: min(count, PERIOD)]
+    return start.clone() if count <= PERIOD else start.repeat(-(-count // PERIOD))[:count]
+
+
+def uniform(low, high, shape, position=0):
+    return noise(math.prod(shape), position).float().mul_((high - low) / 2**24).add_(low).view(shape)
+
+
+def ids(limit, shape, position=0):
+    return noise(math.prod(shape), position).remainder(limit).view(shape)
 
 
 def leaf(shape, seed, bound):

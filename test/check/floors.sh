@@ -136,6 +136,13 @@ declared=$(sed -nE 's/^(inline )?[A-Za-z:]+(<[A-Za-z:]+>)? ([a-z]\w*)\(.*/\3/p' 
 untested=$(comm -23 <(echo "$declared") <(echo "$rows"))
 [[ ! $untested ]] || complain "test/ops/*.cpp has no row for: ${untested//$'\n'/ } (CONTRIBUTING, An op)"
 
+# ---- every op has a line in the breadth benchmark --------------------------------------------------------------------
+
+# "NAME… | …": what follows a parenthesis or a colon tells forms apart. "-- NAME… | REASON" leaves ops out.
+measured=$(sed -nE '/^(#|==|$)/!s/^(-- )?([^|]*) \|.*/\2/p' bench/breadth.txt | tr ' ' '\n' | sed -E 's/[(:].*//; s/^linalg\.//')
+unmeasured=$(comm -23 <(printf '%s\n' "$declared" "$(grep '_$' <<<"$rows")" | sort -u) <(sort -u <<<"$measured"))
+[[ ! $unmeasured ]] || complain "bench/breadth.txt has no line for: ${unmeasured//$'\n'/ } (CONTRIBUTING, An op)"
+
 # ---- an op that PyTorch has as a member is a member of Tensor, whose test compares it with the function --------------
 
 functions_only='atleast_1d atleast_2d atleast_3d bilinear bincount bucketize combinations linear linear_relu one_hot

@@ -14,6 +14,7 @@
 #include "reel/reel.h"
 
 // Calls of reel functions with arguments that are words of text: call(f) reads each word as the type of f's parameter.
+// Random programs (interpreter.cpp) and the breadth benchmark (bench/breadth.cpp) are made of them.
 namespace reel {
 
 using Values = std::map<int, Tensor>;
@@ -200,7 +201,10 @@ inline Tensors results(linalg::SignLogDet x) { return {x.sign, x.logabsdet}; }
 inline Tensors results(linalg::QR x) { return {x.q, x.r}; }
 ///@}
 
-using Call = std::function<Tensors(const std::vector<Word>&)>;
+/// A call whose arguments have been read; it can be repeated.
+using PreparedCall = std::function<Tensors()>;
+/// Reads the arguments of a call.
+using Call = std::function<PreparedCall(const std::vector<Word>&)>;
 
 template <class... A>
 struct Caller {
@@ -209,14 +213,16 @@ struct Caller {
     return [f](const std::vector<Word>& words) {
       REEL_CHECK(words.size() == sizeof...(A), "differential: ", sizeof...(A), " arguments expected, got ",
                  words.size());
-      return apply(f, words, std::index_sequence_for<A...>());
+      return prepare(f, words, std::index_sequence_for<A...>());
     };
   }
   template <class F, size_t... I>
-  static Tensors apply(F f, const std::vector<Word>& words, std::index_sequence<I...>) {
+  static PreparedCall prepare(F f, const std::vector<Word>& words, std::index_sequence<I...>) {
+    using Arguments = std::tuple<typename Held<std::decay_t<A>>::type...>;
     // The braces read the words in order.
-    std::tuple<typename Held<std::decay_t<A>>::type...> held{read<typename Held<std::decay_t<A>>::type>(words[I])...};
-    return results(f(std::get<I>(held)...));
+    return [f, held = Arguments{read<typename Held<std::decay_t<A>>::type>(words[I])...}] {
+      return results(f(std::get<I>(held)...));
+    };
   }
 };
 ///@{
@@ -241,5 +247,16 @@ struct Op {
 };
 /// The ops that programs may name.
 const std::vector<Op>& ops();
+
+// Rows of such tables: a function, a member, an expression.
+#define OP(name) \
+  { #name, call(name) }
+#define MEMBER(name) \
+  { #name, call(&Tensor::name) }
+#define CALL(name, parameters, expression)            \
+  {                                                   \
+    name, call(+[] parameters { return expression; }) \
+  }
+using In = const Tensor&;
 
 }  // namespace reel

@@ -89,7 +89,7 @@ void execute(const Statement& statement, Values& values) {
   const bool record = !name.starts_with("no_grad:");
   if (!record) name.remove_prefix(8);
   const GradMode guard(record);
-  const Tensors results = (*calls.at(name))(words);
+  const Tensors results = (*calls.at(name))(words)();
   REEL_CHECK(statement.results.empty() || results.size() >= statement.results.size(), "differential: ", results.size(),
              " results");
   for (size_t i = 0; i < statement.results.size(); ++i) values[statement.results[i]] = results[i];

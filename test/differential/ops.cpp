@@ -5,16 +5,6 @@
 namespace reel {
 namespace {
 
-#define OP(name) \
-  { #name, call(name) }
-#define MEMBER(name) \
-  { #name, call(&Tensor::name) }
-#define CALL(name, parameters, expression)            \
-  {                                                   \
-    name, call(+[] parameters { return expression; }) \
-  }
-
-using In = const Tensor&;
 using Ids = const std::vector<int64_t>&;
 using MaybeInt = std::optional<int64_t>;
 using MaybeDouble = std::optional<double>;
