@@ -28,8 +28,8 @@ Tensor noise(int64_t count, int64_t position) {
   constexpr int64_t kPeriod = 1048573, kApart = 7919;  // primes, so that rows differ; bench.py has them, too
   static const Tensor twice = [] {
     Random random(1);
-    std::vector<int64_t> numbers(kPeriod);
-    for (int64_t& number : numbers) number = static_cast<int64_t>(random.next() >> 40);
+    std::vector<int32_t> numbers(kPeriod);
+    for (int32_t& number : numbers) number = static_cast<int32_t>(random.next() >> 40);
     return repeat(tensor(numbers), {2});
   }();
   const Tensor from = twice.narrow(0, kApart * position, std::min(count, kPeriod));
@@ -42,7 +42,7 @@ Tensor uniform(double low, double high, const Shape& shape, int64_t position) {
 }
 
 Tensor ids(int64_t limit, const Shape& shape, int64_t position) {
-  return remainder(noise(shape.numel(), position), limit).view(shape);
+  return remainder(noise(shape.numel(), position), limit).to(kInt64).view(shape);
 }
 
 namespace {
@@ -96,7 +96,7 @@ Tensor make_operand(const std::vector<std::string>& words, int64_t position) {
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
 
-Step op_step(bool backward, const std::string& op, const std::string& descriptions, const std::string& arguments) {
+const Call& find_call(const std::string& op) {
   static const std::unordered_map<std::string_view, const Call*> calls = [] {
     std::unordered_map<std::string_view, const Call*> all;
     for (const auto* table : {&ops(), &more_ops()})
@@ -105,23 +105,17 @@ Step op_step(bool backward, const std::string& op, const std::string& descriptio
   }();
   const auto found = calls.find(op);
   REEL_CHECK(found != calls.end(), "breadth: there is no op '", op, "'");
-  Values operands;
-  Tensors leaves;
-  for (const std::string& description : split(descriptions, ';')) {
-    const std::vector<std::string> words = split(description, ' ');
-    const auto position = static_cast<int>(operands.size());
-    Tensor x = make_operand(words, position);
-    if (backward && words.at(4) == "grad") leaves.push_back(x.requires_grad_());
-    operands[position] = x;
-  }
-  std::vector<Word> words;
-  for (const std::string& word : split(arguments, ' ')) words.emplace_back(word, operands);
-  PreparedCall call = (*found->second)(words);
-  if (!backward)
-    return [call] {
-      const NoGrad guard;
-      return call();
-    };
+  return *found->second;
+}
+
+Step forward_step(PreparedCall call) {
+  return [call] {
+    const NoGrad guard;
+    return call();
+  };
+}
+
+Step backward_step(PreparedCall call, Tensors leaves) {
   return [call, leaves, cotangents = Tensors()]() mutable {
     Tensors results = call();
     std::erase_if(results, [](const Tensor& y) { return !y.defined() || !y.requires_grad(); });
@@ -166,30 +160,62 @@ std::string timed(const Step& step, double secs) {
       [&] {
         for (int i = 0; i < repeats; ++i) step();
       },
-      secs, 0, once > 0.2 ? 1 : 3);
+      secs, 0, once > secs ? 1 : 3);
   std::ostringstream text;
   text << '\t' << samples.cpu() / repeats << '\t' << samples.wall() / repeats << '\t' << samples.count();
   return text.str();
 }
 
-/// The step of the last request, and the answer to requests.
+/// The last request's operands and step, and the answer to requests.
 class Server {
  public:
   std::string answer(const std::vector<std::string>& request) {
     const std::string& what = request.at(0);
     if (what == "time") return timed(step_, std::stod(request.at(1)));
     step_ = nullptr;
-    if (what == "clear") {
+    if (what == "op") {
+      step_ = op_step(request.at(1) == "backward", request.at(2), request.at(3), request.at(4));
+    } else {
+      operands_.clear();
+      descriptions_.clear();
       empty_cache();
-      return {};
+      if (what == "clear") return {};
+      step_ = model_step(request.at(1), split(request.at(2), ','));
     }
-    step_ = what == "model" ? model_step(request.at(1), split(request.at(2), ','))
-                            : op_step(request.at(1) == "backward", request.at(2), request.at(3), request.at(4));
-    const std::string results = describe(step_());
-    return results;
+    return describe(step_());
   }
 
  private:
+  Step op_step(bool backward, const std::string& op, const std::string& descriptions, const std::string& arguments) {
+    make_operands(descriptions, op.ends_with('_'));
+    Values operands;
+    Tensors leaves;
+    for (const auto& [position, made] : operands_) {
+      Tensor x = made.detach();
+      if (backward && split(split(descriptions, ';')[position], ' ').at(4) == "grad")
+        leaves.push_back(x.requires_grad_());
+      operands[position] = x;
+    }
+    std::vector<Word> words;
+    for (const std::string& word : split(arguments, ' ')) words.emplace_back(word, operands);
+    PreparedCall call = find_call(op)(words);
+    return backward ? backward_step(call, leaves) : forward_step(call);
+  }
+
+  /// The last operands again if they are described alike and no op has changed them.
+  void make_operands(const std::string& descriptions, bool changed) {
+    if (descriptions != descriptions_) {
+      operands_.clear();
+      for (const std::string& description : split(descriptions, ';')) {
+        const auto position = static_cast<int>(operands_.size());
+        operands_[position] = make_operand(split(description, ' '), position);
+      }
+    }
+    descriptions_ = changed ? "" : descriptions;
+  }
+
+  std::string descriptions_;
+  Values operands_;
   Step step_;
 };
 

@@ -30,6 +30,7 @@ class Case:
     group: str
     request: str
     exact: bool  # whether elements are compared, not only shapes
+    operands: str  # their descriptions
     size: str = ""
     dtype: str = ""
     layout: str = ""
@@ -122,8 +123,9 @@ def cases_of_line(group, name, arguments, flags, letters_of):
                 wanted |= grad
                 described.append(f"{NAMES[own]} {values} {o['shape']} {how} {'grad' if grad else '-'}")
             for mode in ["forward", "backward"][: 2 if wanted and "forward" not in flags else 1]:
+                descriptions = ";".join(described)
                 yield Case("/".join([name, SIZES[size], dtype, layout, mode]), group,
-                           "\t".join(["op", mode, op, ";".join(described), words]), "shapes" not in flags,
+                           "\t".join(["op", mode, op, descriptions, words]), "shapes" not in flags, descriptions,
                            SIZES[size], dtype, layout, mode)  # fmt: skip
 
 
@@ -143,7 +145,7 @@ def model_cases():
             how = arguments[-1]
             mode = next((m for m in ("train", "infer") if how.startswith(m)), "step")
             yield Case("/".join(["model", model, *arguments]), "models", "\t".join(["model", model, ",".join(arguments)]),
-                       not how.endswith("16"), "", "bfloat16" if how.endswith("16") else "float32", "", mode)  # fmt: skip
+                       not how.endswith("16"), line, "", "bfloat16" if how.endswith("16") else "float32", "", mode)  # fmt: skip
 
 
 # ---- two servers -----------------------------------------------------------------------------------------------------
@@ -214,9 +216,6 @@ def measure(case, servers, flags):
             for name, server in servers.items():
                 cpu, wall, _ = server.ask("time", str(flags.secs))
                 times[name].append(float(wall if flags.threads > 1 else cpu))
-        if case.size == SIZES[-1] or case.group == "models":
-            for server in servers.values():
-                server.ask("clear")
     except RuntimeError as error:
         return line | {"lacking" if LACKING.search(str(error)) else "error": str(error)}
     line["reel"] = statistics.median(times["reel"])
@@ -225,6 +224,13 @@ def measure(case, servers, flags):
         line |= {"peer": statistics.median(times[flags.peer]), "ratio": statistics.median(ratios), "low": ratios[0],
                  "high": ratios[-1]}  # fmt: skip
     return line
+
+
+def clear(before, case, servers):
+    """Frees the memory of a large case, if this one is not of its operands."""
+    if before and (before.size == SIZES[-1] or before.group == "models") and before.operands != case.operands:
+        for server in servers.values():
+            server.ask("clear")
 
 
 def selected(flags):
@@ -242,7 +248,7 @@ def main():
     parser.add_argument("--every", type=int, default=1, metavar="K", help="a sample: every K-th case")
     parser.add_argument("--small", action="store_true", help="only 4 KiB")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
-    parser.add_argument("--secs", type=float, default=0.01, help="of each measurement of a round")
+    parser.add_argument("--secs", type=float, default=0.005, help="of each measurement of a round")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", required=True, metavar="FILE", help="results; its first line says where and when")
     parser.add_argument("--resume", action="store_true", help="leave out the cases that FILE has")
@@ -266,12 +272,14 @@ def main():
     if flags.match or flags.small or flags.every > 1:
         chosen = [f"--match '{flags.match}'"] * bool(flags.match) + ["--small"] * flags.small
         about["sample"] = f"A sample: `{' '.join(chosen + [f'--every {flags.every}'] * (flags.every > 1))}`."
-    start = time.monotonic()
+    start, before = time.monotonic(), None
     with open(flags.json, "a", encoding="utf-8") as file:
         file.write(json.dumps(about) + "\n")
         for i, case in enumerate(cases):
             if case.name in done:
                 continue
+            clear(before, case, servers)
+            before = case
             line = measure(case, servers, flags)
             file.write(json.dumps(line) + "\n")
             file.flush()

@@ -245,7 +245,7 @@ PERIOD, APART = 1048573, 7919  # as in breadth.cpp
 
 @functools.cache
 def noise_twice():
-    return torch.from_numpy(bits24(1, PERIOD).astype(numpy.int64)).repeat(2)
+    return torch.from_numpy(bits24(1, PERIOD).astype(numpy.int32)).repeat(2)
 
 
 def noise(count, position=0):
@@ -259,7 +259,7 @@ def uniform(low, high, shape, position=0):
 
 
 def ids(limit, shape, position=0):
-    return noise(math.prod(shape), position).remainder(limit).view(shape)
+    return noise(math.prod(shape), position).remainder(limit).long().view(shape)
 
 
 def leaf(shape, seed, bound):

@@ -153,14 +153,25 @@ def tensors(result):
     return [] if result is None else [torch.tensor(result)]
 
 
+made = {"descriptions": None, "operands": []}  # the last operands
+
+
+def make_operands(descriptions, changed):
+    """The last operands again if they are described alike and no op has changed them."""
+    if descriptions != made["descriptions"]:
+        made["operands"] = []
+        for i, description in enumerate(filter(None, descriptions.split(";"))):
+            made["operands"].append(operand(*description.split(" ")[:-1], i))
+    made["descriptions"] = None if changed else descriptions
+    return [x.detach() for x in made["operands"]]
+
+
 def op_step(mode, op, descriptions, words):
-    operands, leaves = [], []
-    for description in filter(None, descriptions.split(";")):
-        *what, grad = description.split(" ")
-        x = operand(*what, len(operands))
-        if mode == "backward" and grad == "grad":
-            leaves.append(x.requires_grad_())
-        operands.append(x)
+    operands = make_operands(descriptions, op.endswith("_"))
+    leaves = []
+    if mode == "backward":
+        wanted = [description.endswith(" grad") for description in descriptions.split(";")]
+        leaves = [x.requires_grad_() for x, grad in zip(operands, wanted) if grad]
     call = function(op, [argument(word, operands, op) for word in words.split(" ")])
     if mode == "forward":
 
@@ -211,7 +222,7 @@ def timed(step, secs):
         for _ in repeats:
             step()
 
-    samples = measure(repeat, secs, 0, 1 if once > 0.2 else 3)
+    samples = measure(repeat, secs, 0, 1 if once > secs else 3)
     return [str(samples.cpu() / len(repeats)), str(samples.wall() / len(repeats)), str(len(samples.walls))]
 
 
@@ -228,6 +239,9 @@ def main():
                 answer = timed(step, float(request[0]))
             else:
                 step = None
+                if what != "op":
+                    made["descriptions"] = None
+                    made["operands"].clear()
                 answer = []
                 if what != "clear":
                     step = op_step(*request) if what == "op" else breadth_models.step(*request)
