@@ -4,7 +4,7 @@
 //
 //   op | forward | sum | kFloat32 -2..2 32,32 contiguous grad | %0 [1] false     its results
 //   model | mlp | 256,512,3,64,infer                                             the results of its first step
-//   time | 0.02                                 CPU time and wall clock of a step of the last request, and measurements
+//   time | 0.02                                 CPU time and wall clock of a step of the last request
 //   clear                                       nothing is kept
 //
 // A result is its dtype, its shape and a sample of its elements. `backward` calls the op and returns the gradients of
@@ -150,19 +150,20 @@ std::string describe(const Tensors& results) {
   return text.str();
 }
 
-/// Repeats a step for so many seconds. A measurement lasts 50 µs at least.
+/// Repeats a step for so many seconds, but once if it takes ten times as long. A measurement lasts 50 µs at least.
 std::string timed(const Step& step, double secs) {
+  Samples samples;
   const Time start = now();
   step();
-  const double once = now().wall - start.wall;
+  samples.add(start, now());
+  const double once = samples.wall();
   const int repeats = once < 5e-5 ? static_cast<int>(5e-5 / std::max(once, 1e-8)) + 1 : 1;
-  const Samples samples = measure(
-      [&] {
-        for (int i = 0; i < repeats; ++i) step();
-      },
-      secs, 0, once > secs ? 1 : 3);
+  const auto repeat = [&] {
+    for (int i = 0; i < repeats; ++i) step();
+  };
+  if (once < 10 * secs) samples = measure(repeat, secs, 0, once < secs ? 3 : 1);
   std::ostringstream text;
-  text << '\t' << samples.cpu() / repeats << '\t' << samples.wall() / repeats << '\t' << samples.count();
+  text << '\t' << samples.cpu() / repeats << '\t' << samples.wall() / repeats;
   return text.str();
 }
 

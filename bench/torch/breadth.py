@@ -3,7 +3,6 @@ import math
 import pathlib
 import re
 import sys
-import time
 import warnings
 
 import torch
@@ -14,7 +13,7 @@ sys.path.insert(0, str(HERE.parent.parent / "test" / "differential"))  # before 
 
 import breadth_models  # noqa: E402
 import ops  # noqa: E402
-from bench import ids, measure, noise, uniform  # noqa: E402
+from bench import Samples, ids, measure, noise, now, uniform  # noqa: E402
 
 warnings.filterwarnings("ignore")
 
@@ -213,17 +212,20 @@ def describe(results):
 
 
 def timed(step, secs):
-    start = time.perf_counter()
+    samples = Samples()
+    start = now()
     step()
-    once = time.perf_counter() - start
+    samples.add(start, now())
+    once = samples.wall()
     repeats = range(int(5e-5 / max(once, 1e-8)) + 1 if once < 5e-5 else 1)
 
     def repeat():
         for _ in repeats:
             step()
 
-    samples = measure(repeat, secs, 0, 1 if once > secs else 3)
-    return [str(samples.cpu() / len(repeats)), str(samples.wall() / len(repeats)), str(len(samples.walls))]
+    if once < 10 * secs:
+        samples = measure(repeat, secs, 0, 3 if once < secs else 1)
+    return [str(samples.cpu() / len(repeats)), str(samples.wall() / len(repeats))]
 
 
 def main():
