@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+import zlib
 
 import breadth_report
 
@@ -240,7 +241,7 @@ def selected(flags):
     cases = [case for case in itertools.chain(op_cases(), model_cases()) if re.search(flags.match, case.name)]
     if flags.small:
         cases = [case for case in cases if case.size == SIZES[0]]
-    return cases[:: flags.every]
+    return [case for case in cases if zlib.crc32(case.name.encode()) % flags.every == 0]
 
 
 def main():
@@ -248,7 +249,7 @@ def main():
     parser.add_argument("--program", required=True, help="reel's side")
     parser.add_argument("--peer", choices=["torch"], help="measure PyTorch, too ($PYTHON or python3)")
     parser.add_argument("--match", default="", metavar="RE", help="only cases whose names this regular expression finds")
-    parser.add_argument("--every", type=int, default=1, metavar="K", help="a sample: every K-th case")
+    parser.add_argument("--every", type=int, default=1, metavar="K", help="a sample: one of K cases")
     parser.add_argument("--small", action="store_true", help="only 4 KiB")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--secs", type=float, default=0.005, help="of each measurement of a round")
