@@ -256,7 +256,7 @@ def main():
     parser.add_argument("--max-secs", type=float, default=2, help="of all rounds of a case, but of the first")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", required=True, metavar="FILE", help="results; its first line says where and when")
-    parser.add_argument("--resume", action="store_true", help="leave out the cases that FILE has")
+    parser.add_argument("--resume", action="store_true", help="leave out the cases that FILE has without an error")
     parser.add_argument("--worst", type=int, default=40, metavar="N", help="how many cases to print")
     parser.add_argument("--write", metavar="FILE.md", help="write the summary and the cases above 1.05")
     parser.add_argument("--list", action="store_true", help="only name the cases")
@@ -270,7 +270,7 @@ def main():
     if flags.peer:
         side = str(HERE / flags.peer / "breadth.py")
         servers[flags.peer] = Server(flags.peer, [os.environ.get("PYTHON", "python3"), side, str(flags.threads)], cores)
-    done = {line["name"] for line in breadth_report.read(flags.json)[1]} if flags.resume else set()
+    done = {line["name"] for line in breadth_report.read(flags.json)[1] if "error" not in line} if flags.resume else set()
     about = {"threads": flags.threads, "rounds": flags.rounds}
     if flags.peer:
         about["peer"] = servers[flags.peer].ask("version")[0]
