@@ -167,7 +167,7 @@ std::string timed(const Step& step, double secs) {
   return text.str();
 }
 
-/// The last request's operands and step, and the answer to requests.
+/// A Server answers requests. It holds the operands and the step of the last one.
 class Server {
  public:
   std::string answer(const std::vector<std::string>& request) {
@@ -203,7 +203,7 @@ class Server {
     return backward ? backward_step(call, leaves) : forward_step(call);
   }
 
-  /// The last operands again if they are described alike and no op has changed them.
+  /// Makes operands, unless the last ones are described alike and no op has changed them.
   void make_operands(const std::string& descriptions, bool changed) {
     if (descriptions != descriptions_) {
       operands_.clear();

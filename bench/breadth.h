@@ -10,7 +10,7 @@
 namespace bench {
 
 using reel::Tensors;
-/// What is timed. It returns what PyTorch's has to agree with.
+/// A Step is what is timed. It returns what PyTorch's has to agree with.
 using Step = std::function<Tensors()>;
 
 /// Returns `count` whole numbers in [0, 2^24), the same in all libraries; `position` makes operands of a call differ.

@@ -27,6 +27,8 @@ FLAGS = {"int", "integers", "bools", "float32", "rows", "forward", "1MiB", "plai
 
 @dataclasses.dataclass
 class Case:
+    """What is measured: a call, or a step of a model."""
+
     name: str
     group: str
     request: str

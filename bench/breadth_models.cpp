@@ -15,7 +15,7 @@ using Arguments = std::vector<std::string>;
 
 int64_t number(const Arguments& a, size_t i) { return std::stoll(a.at(i)); }
 
-/// How a model is run: the last argument.
+/// A Mode tells how a model is run; it is the last argument.
 struct Mode {
   explicit Mode(const std::string& word) : train(word.starts_with("train")), half(word.ends_with("16")) {}
   bool train, half;
@@ -37,7 +37,7 @@ Tensor maybe_in_half(bool half, const F& f) {
   return f();
 }
 
-/// Inference: f() is an output. Training: it is a loss, whose gradient optimizer->step() follows.
+/// Returns a step of inference, where f() is an output, or of training, where it is a loss.
 template <class Optimizer, class F>
 Step infer_or_train(Mode mode, std::shared_ptr<Optimizer> optimizer, const F& f) {
   if (!mode.train)
@@ -54,7 +54,7 @@ Step infer_or_train(Mode mode, std::shared_ptr<Optimizer> optimizer, const F& f)
   };
 }
 
-/// A step of a net from x, whose loss is the mean square of its output.
+/// Returns a step of a net from x. Its loss is the mean square of its output.
 template <class Net>
 Step step_of(std::shared_ptr<Net> net, const Tensor& x, Mode mode) {
   fill_parameters(net->parameters());
@@ -109,7 +109,7 @@ struct Block : nn::Layer<Block> {
         out(*this, "out", d, d),
         hidden(*this, "hidden", d, 4 * d),
         last(*this, "last", 4 * d, d) {}
-  /// The keys and values of the tokens before these, if there are any, and then of these, too.
+  /// A Cache holds the keys and values of all tokens so far.
   struct Cache {
     Tensor key, value;
   };
@@ -196,7 +196,7 @@ Step bert(const Arguments& a) {
   for (const int64_t length : lengths) sequences.push_back(ids(30000, {length}));
   const Ragged x = Ragged::of(sequences);
   const bool half = Mode(a.at(1)).half;
-  return [=] {  // of other shapes than PyTorch's, which is padded
+  return [=] {  // PyTorch's result is padded, so nothing is compared
     const NoGrad guard;
     maybe_in_half(half, [&] { return (*net)(x), Tensor(); });
     return Tensors();

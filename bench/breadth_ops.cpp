@@ -48,7 +48,7 @@ const std::vector<Op> recurrent_ops{
     CALL("lstm_cell", (In x, In h, In c, In wi, In wh, In bi, In bh), states(lstm_cell(x, {h, c}, wi, wh, bi, bh))),
     CALL("lstm", (In x, In h, In c, const Tensors& parameters), states(lstm(x, {h, c}, parameters)))};
 
-// Pooling without indices, and back with them.
+// These pool without indices, and undo it with them.
 #define POOLS(n)                                                                                          \
   CALL("max_pool" #n "d(values)", (In x, PerDim<n> size, PerDim<n> stride, PerDim<n> padding),            \
        max_pool##n##d(x, size, {stride, padding})),                                                       \

@@ -24,7 +24,7 @@ def maybe_in_half(mode):
 
 
 def infer_or_train(mode, optimizer, f):
-    """Inference: f() is an output. Training: it is a loss, whose gradient optimizer.step() follows."""
+    """A step of inference, where f() is an output, or of training, where it is a loss."""
 
     def infer():
         with torch.no_grad(), maybe_in_half(mode):

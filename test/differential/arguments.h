@@ -248,7 +248,7 @@ struct Op {
 /// The ops that programs may name.
 const std::vector<Op>& ops();
 
-// Rows of such tables: a function, a member, an expression.
+// These are rows of such tables, for a function, a member and an expression.
 #define OP(name) \
   { #name, call(name) }
 #define MEMBER(name) \
