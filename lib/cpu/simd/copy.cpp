@@ -5,6 +5,7 @@
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/halves.h"
+#include "lib/cpu/simd/tiles.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/copy.h"
 #include "lib/functors/number.h"
@@ -186,6 +187,9 @@ void fill_part(const View& to, Scalar value) {
 }  // namespace
 
 void copy(const View& from, const View& to) {
+  if (const View* const views[] = {&to, &from}; walk_of(views, 1).reorders)
+    return call_reordered(
+        views, 2, [](const void*, const View* const* sorted) { copy(*sorted[1], *sorted[0]); }, nullptr);
   if (to.numel <= part_size) return copy_part(from, to);
   const View* const views[] = {&from, &to};
   if ((from.contiguous && to.contiguous) || !is_transposed(from, to)) {
@@ -214,6 +218,10 @@ void copy(const View& from, const View& to) {
 
 void fill(const View& to, Scalar value) {
   const View* const views[] = {&to};
+  if (walk_of(views, 1).reorders)
+    return call_reordered(
+        views, 1, [](const void* f, const View* const* sorted) { fill(*sorted[0], *static_cast<const Scalar*>(f)); },
+        &value);
   if (to.numel > part_size)
     for_each_part(views, 0, [&](const View* const* part) { fill_part(*part[0], value); });
   else

@@ -34,7 +34,27 @@ bool is_transposed(const View& x, int dim, int last) {
   return x.strides[dim] == 1 && x.strides[last] != 0 && x.strides[last] != 1;
 }
 
-/// Calls f with views whose dimensions are sorted by the strides of the first one.
+}  // namespace
+
+Walk walk_of(const View* const* views, int count) {
+  const View& y = *views[0];
+  const int last = y.shape.size() - 1;
+  if (last < 1) return {};
+  if (y.strides[last] != 1) {
+    bool reorders = false;
+    for (int d = 0; d <= last; ++d) {
+      if (y.strides[d] < 0) return {};
+      reorders = reorders || (y.strides[d] == 1 && y.shape[d] >= kMinSize);
+    }
+    return {.reorders = reorders};
+  }
+  if (y.shape[last] < kMinSize) return {};
+  for (int i = 1; i < count; ++i)
+    for (int d = 0; d < last; ++d)
+      if (is_transposed(*views[i], d, last) && y.shape[d] >= kMinSize) return {.transposed = d};
+  return {};
+}
+
 void call_reordered(const View* const* views, int count, PartFunction call, const void* f) {
   const View& result = *views[0];
   int order[kMaxDims];
@@ -57,27 +77,6 @@ void call_reordered(const View* const* views, int count, PartFunction call, cons
     pointers[i] = &view;
   }
   call(f, pointers);
-}
-
-}  // namespace
-
-Walk walk_of(const View* const* views, int count) {
-  const View& y = *views[0];
-  const int last = y.shape.size() - 1;
-  if (last < 1) return {};
-  if (y.strides[last] != 1) {
-    bool reorders = false;
-    for (int d = 0; d <= last; ++d) {
-      if (y.strides[d] < 0) return {};
-      reorders = reorders || (y.strides[d] == 1 && y.shape[d] >= kMinSize);
-    }
-    return {.reorders = reorders};
-  }
-  if (y.shape[last] < kMinSize) return {};
-  for (int i = 1; i < count; ++i)
-    for (int d = 0; d < last; ++d)
-      if (is_transposed(*views[i], d, last) && y.shape[d] >= kMinSize) return {.transposed = d};
-  return {};
 }
 
 void call_in_tiles(const View* const* views, int count, const Walk& walk, PartFunction call, const void* f) {

@@ -14,6 +14,9 @@ struct Walk {
 /// adjacent elements or repeat one.
 Walk walk_of(const View* const* views, int count);
 
+/// Calls f(views) with the dimensions of the views sorted by the strides of the first one.
+void call_reordered(const View* const* views, int count, PartFunction call, const void* f);
+
 /// Calls f(parts) so that rows of all parts are adjacent elements: with reordered views, or with square tiles, in which
 /// transposed operands are copies. Elements are of 4 or 8 bytes.
 void call_in_tiles(const View* const* views, int count, const Walk& walk, PartFunction call, const void* f);
