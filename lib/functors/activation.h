@@ -38,7 +38,12 @@ struct Elu {
 struct Gelu {
   static constexpr Save save = kInput;
   static constexpr bool kIntegers = false;
-  template <class T> REEL_HD T cdf(T x) const { return T(0.5) * (T(1) + erf(x * T(0.70710678118654752))); }
+  template <class T> REEL_HD T cdf(T x) const {
+    if constexpr (requires { normal_cdf(x); })
+      return normal_cdf(x);
+    else
+      return T(0.5) * (T(1) + erf(x * T(0.70710678118654752)));
+  }
   template <class T> REEL_HD T operator()(T x) const { return x * cdf(x); }
   template <class T> REEL_HD T grad(T g, T x, T) const {
     return g * (cdf(x) + x * T(0.3989422804014327) * exp(T(-0.5) * x * x));  // 1/√(2π)

@@ -120,9 +120,8 @@ struct Prelu {
   template <class T> REEL_HD T grad_b(T g, T a, T, T) const { return select(a > T(0), T(0), g * a); }
 };
 
-// Division with a remainder has no vector form that is exact for all operands: kOneByOne, there T is never a batch.
-// Their slope by b is the negative quotient, a whole number, whose own slope is exactly 0. It is computed from the
-// remainder y or, where T is Tensor, by an op that is differentiable.
+// Division with a remainder is exact. The slope by b is the negative quotient, a whole number, whose own slope is
+// exactly 0. It is computed from the remainder y or, where T is Tensor, by an op that is differentiable.
 
 /// The quotient of which a = quotient b + y. Its own is -1 where y is b, infinite.
 template <class T> REEL_HD T quotient_of(T a, T b, T y) {
@@ -130,9 +129,14 @@ template <class T> REEL_HD T quotient_of(T a, T b, T y) {
   return select(finite & infinite, T(-1), select(b == T(0), a / b, nearbyint((a - y) / b)));
 }
 
+/// Is the remainder on the other side of 0 than the divisor, which is added to it then?
+template <class T> REEL_HD auto is_opposite(T rest, T b) {
+  return ((rest < T(0)) & (b > T(0))) | ((rest > T(0)) & (b < T(0)));
+}
+
 struct Fmod {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
-  static constexpr bool kIntegers = true, kOneByOne = true;
+  static constexpr bool kIntegers = true;
   template <class T> REEL_HD T operator()(T a, T b) const { return fmod(a, b); }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const {
@@ -146,10 +150,14 @@ struct Fmod {
 };
 struct Remainder {
   static constexpr int save_a = kSame, save_b = kA | kB | kOutput;
-  static constexpr bool kIntegers = true, kOneByOne = true;
+  static constexpr bool kIntegers = true;
   template <class T> REEL_HD T operator()(T a, T b) const {
     const T rest = fmod(a, b);
-    return rest != T(0) && (rest < T(0)) != (b < T(0)) ? T(rest + b) : rest;
+    const auto opposite = is_opposite(rest, b);
+    if constexpr (std::is_integral_v<T>)
+      return opposite ? T(rest + b) : rest;
+    else
+      return select(opposite, rest + b, rest);
   }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T y) const {
@@ -162,17 +170,16 @@ struct Remainder {
 /// ⌊a / b⌋, of the exact quotient as in Python.
 struct FloorDivide {
   static constexpr int save_a = kNothing, save_b = kNothing;
-  static constexpr bool kIntegers = true, kOneByOne = true;
+  static constexpr bool kIntegers = true;
   template <class T> REEL_HD T operator()(T a, T b) const {
     const T rest = fmod(a, b);
-    const bool below = rest != T(0) && (rest < T(0)) != (b < T(0));
+    const auto below = is_opposite(rest, b);
     if constexpr (std::is_integral_v<T>) {
       return b == T(0) ? T(0) : is_minus_one(b) ? T(T(0) - a) : T(a / b - T(below));
     } else {
-      if (b == T(0)) return a / b;
-      const T quotient = (a - rest) / b - T(below), whole = floor(quotient);
-      if (quotient == T(0)) return T(0) * (a / b);
-      return whole + T(quotient - whole > T(0.5));
+      const T ratio = a / b, quotient = (a - rest) / b - select(below, T(1), T(0)), whole = floor(quotient);
+      const T rounded = whole + select(quotient - whole > T(0.5), T(1), T(0));
+      return select(b == T(0), ratio, select(quotient == T(0), T(0) * ratio, rounded));
     }
   }
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return zeros_like(g); }

@@ -186,20 +186,24 @@ REEL_HD static inline double digamma(double x) {
   return sum + log(x) - 0.5 / x - z * series;
 }
 
+/// B_2k / (2k)! of the Bernoulli number of k = j + 1, j < 8.
+REEL_HD static inline double bernoulli_of_factorial(int j) {
+  const double values[] = {1. / 12,          -1. / 720,
+                           1. / 30240,       -1. / 1209600,
+                           1. / 47900160,    -691. / 1307674368e3,
+                           1. / 74724249600, -3617. / 10670622842880e3};
+  return values[j];
+}
+
 /// ζ(s, q) = Σ (q + k)⁻ˢ over k = 0, 1, … for s > 1 and q > 0, by Euler and Maclaurin's formula (Johansson 2015).
 REEL_HD static inline double hurwitz_zeta(double s, double q) {
   double sum = 0;
   for (; q < 10 + s; q += 1) sum += pow(q, -s);
   const double power = pow(q, -s);
   sum += pow(q, 1 - s) / (s - 1) + 0.5 * power;
-  // B_2j / (2j)!
-  const double bernoulli[] = {1. / 12,          -1. / 720,
-                              1. / 30240,       -1. / 1209600,
-                              1. / 47900160,    -691. / 1307674368e3,
-                              1. / 74724249600, -3617. / 10670622842880e3};
   double factor = power * s / q;
   for (int j = 0; j < 8; ++j) {
-    sum += bernoulli[j] * factor;
+    sum += bernoulli_of_factorial(j) * factor;
     factor *= (s + 2 * j + 1) * (s + 2 * j + 2) / (q * q);
   }
   return sum;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "lib/functors/number.h"
 #include "reel/ops.h"
 
 // How exact float32 functions are, in units in the last place (ulp), against the C library's in double precision.
@@ -76,8 +77,9 @@ TEST_CASE("float32 functions are exact to 1.5 ulp", "[ops][cpu][isa][accuracy]")
       {"asin", asin, std::asin}, {"acos", acos, std::acos}, {"atan", atan, std::atan},
       {"sinh", sinh, std::sinh}, {"cosh", cosh, std::cosh}, {"tanh", tanh, std::tanh},
       {"asinh", asinh, std::asinh}, {"acosh", acosh, std::acosh}, {"atanh", atanh, std::atanh},
-      {"erf", erf, std::erf}, // The C library's.
-      {"erfc", erfc, std::erfc, -kInf, kInf, 3},
+      {"erf", erf, std::erf},
+      // A product of five rounded factors.
+      {"erfc", erfc, std::erfc, -kInf, kInf, 2.5},
       {"lgamma", lgamma, [](double x) { return std::lgamma(x); }, -kInf, kInf, 8},
       {"sigmoid", sigmoid, logistic},
       // At -infinity the product is NaN, as in PyTorch.
@@ -91,6 +93,10 @@ TEST_CASE("float32 functions are exact to 1.5 ulp", "[ops][cpu][isa][accuracy]")
       {"atan2", [](const Tensor& x) { return atan2(full_like(x, 0.3), x); }, [](double x) { return std::atan2(static_cast<double>(0.3f), x); }},
       {"hypot", [](const Tensor& x) { return hypot(x, 3.5); }, [](double x) { return std::hypot(x, 3.5); }},
       {"pow", [](const Tensor& x) { return pow(x, 0.3); }, [](double x) { return std::pow(x, static_cast<double>(0.3f)); }},
+      {"pow", [](const Tensor& x) { return pow(x, -0.5); }, [](double x) { return std::pow(x, -0.5); }},
+      {"pow", [](const Tensor& x) { return pow(x, -2); }, [](double x) { return std::pow(x, -2); }},
+      {"pow", [](const Tensor& x) { return pow(1.7, x); }, [](double x) { return std::pow(static_cast<double>(1.7f), x); }},
+      {"pow", [](const Tensor& x) { return pow(x, full_like(x, 0.5)); }, [](double x) { return std::pow(x, 0.5); }},
       {"pow", [](const Tensor& x) { return pow(x, 3); }, [](double x) { return x * x * x; }},
       // A product of three rounded factors, one of them a constant.
       {"selu", selu, [](double x) { return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x)); }, -kInf, kInf, 2},
@@ -128,6 +134,126 @@ TEST_CASE("float32 sin, cos and tan are exact near multiples of pi / 2", "[ops][
         CHECK(error <= f.bound);
       }
   }
+}
+
+namespace {
+
+/// All pairs of special and ordinary numbers, and pairs whose quotient is next to a whole number.
+template <class T>
+std::pair<std::vector<T>, std::vector<T>> pairs() {
+  using Limits = std::numeric_limits<T>;
+  const T some[] = {0,
+                    T(-0.),
+                    1,
+                    -1,
+                    2,
+                    -2,
+                    3,
+                    -3,
+                    4,
+                    0.5,
+                    -0.5,
+                    1.5,
+                    -7,
+                    7.25,
+                    1e5,
+                    16777215,
+                    -5,
+                    0.75,
+                    1.1,
+                    T(-1e10),
+                    1e9,
+                    Limits::infinity(),
+                    -Limits::infinity(),
+                    Limits::quiet_NaN(),
+                    Limits::denorm_min(),
+                    -Limits::min(),
+                    Limits::max(),
+                    Limits::lowest()};
+  std::pair<std::vector<T>, std::vector<T>> result;
+  const auto add = [&](T a, T b) { result.first.push_back(a), result.second.push_back(b); };
+  for (T a : some)
+    for (T b : some) add(a, b);
+  std::mt19937 random(2);
+  for (int i = 0; i < 20000; ++i) {
+    const T b = static_cast<T>(0.1 + 7 * random() * 0x1p-32), a = static_cast<T>(random() % (1u << i % 32)) * b;
+    add(i % 3 ? a : -a, i % 2 ? b : -b);
+    add(std::nextafter(a, T(i % 5 ? 1e30 : -1e30)), b);
+  }
+  return result;
+}
+
+template <class T, class Op, class Exact>
+void check_pairs(const char* name, const Op& op, const Exact& exact, double bound) {
+  const auto [a, b] = pairs<T>();
+  for (const size_t n : {size_t{1}, size_t{7}, a.size()}) {
+    const auto first = [n](const std::vector<T>& x) { return tensor(std::vector<T>(x.begin(), x.begin() + n)); };
+    const std::vector<T> y = op(first(a), first(b)).template to_vector<T>();
+    for (size_t i = 0; i < n; ++i) {
+      const double want = exact(a[i], b[i]);
+      const double error = bound > 0          ? error_in_ulp(y[i], want)
+                           : std::isnan(want) ? (std::isnan(y[i]) ? 0 : kInf)
+                                              : (y[i] == want && std::signbit(y[i]) == std::signbit(want) ? 0 : kInf);
+      INFO(name << '(' << a[i] << ", " << b[i] << ") = " << y[i] << ", not " << want);
+      if (!(error <= bound)) CHECK(error <= bound);
+    }
+  }
+}
+
+template <class T>
+T python_remainder(T a, T b) {
+  const T rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+}  // namespace
+
+TEST_CASE("powers follow C's rules for zeros, infinities, NaN and negative numbers", "[ops][cpu][isa][accuracy]") {
+  const auto power = [](const Tensor& a, const Tensor& b) { return pow(a, b); };
+  check_pairs<float>(
+      "pow", power, [](double a, double b) { return std::pow(a, b); }, 1);
+  check_pairs<double>(
+      "pow", power, [](double a, double b) { return std::pow(a, b); }, 0);
+  for (const double e : {-0.5, 0., 1e30, kInf, -kInf})
+    for (const float x : {0.f, -0.f, 1.f, -1.f, 2.f, -2.f, INFINITY, -INFINITY}) {
+      INFO(x << " to the power of " << e);
+      CHECK(error_in_ulp(pow(tensor({x}), e).item<double>(), std::pow(static_cast<double>(x), e)) <= 1);
+    }
+}
+
+TEST_CASE("remainders are exact", "[ops][cpu][isa][accuracy]") {
+  const auto mod = [](const Tensor& a, const Tensor& b) { return fmod(a, b); };
+  const auto rest = [](const Tensor& a, const Tensor& b) { return remainder(a, b); };
+  check_pairs<float>(
+      "fmod", mod, [](float a, float b) { return std::fmod(a, b); }, 0);
+  check_pairs<double>(
+      "fmod", mod, [](double a, double b) { return std::fmod(a, b); }, 0);
+  check_pairs<float>("remainder", rest, python_remainder<float>, 0);
+  check_pairs<double>("remainder", rest, python_remainder<double>, 0);
+}
+
+TEST_CASE("float64 error functions and polygamma are exact to a few ulp", "[ops][cpu][isa][accuracy]") {
+  std::vector<double> x;
+  for (int i = -1400; i < 1400; ++i) x.push_back(i / 50. + 1e-3);
+  for (double v : {0., -0., 1e-300, -1e-20, kInf, -kInf, std::nan("")}) x.push_back(v);
+  const auto check = [&](const char* name, const Tensor& got, auto exact, double relative) {
+    const std::vector<double> y = got.to_vector<double>();
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double want = exact(x[i]), error = std::abs(y[i] - want);
+      const bool right = std::isnan(want)   ? std::isnan(y[i])
+                         : std::isinf(want) ? y[i] == want
+                                            : error <= std::max(std::abs(want) * relative, 0x1p-1060);
+      INFO(name << '(' << x[i] << ") = " << y[i] << ", not " << want);
+      if (!right) CHECK(right);
+    }
+  };
+  check(
+      "erf", erf(tensor(x)), [](double v) { return std::erf(v); }, 4e-16);
+  check(
+      "erfc", erfc(tensor(x)), [](double v) { return std::erfc(v); }, 2e-15);
+  for (int n = 0; n < 4; ++n)
+    check(
+        "polygamma", polygamma(n, tensor(x)), [n](double v) { return functors::polygamma(n, v); }, 1e-12);
 }
 
 }  // namespace reel

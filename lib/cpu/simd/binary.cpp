@@ -4,6 +4,7 @@
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
 
+#include "lib/cpu/simd/power.h"
 // Binary pointwise functions and their gradients on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
 namespace {
@@ -11,21 +12,12 @@ namespace {
 template <size_t I>
 using Functor = std::tuple_element_t<I, functors::BinaryList>;
 
-template <class T, class F>
-void apply(const F& f, const View& a, const View& b, const View& y) {
-  if constexpr (requires { F::kOneByOne; }) {
-    map_elements<T, T>(f, y, a, b);
-  } else {
-    map<T>(f, y, a, b);
-  }
-}
-
 template <size_t I>
 void binary(const void* functor, const View& a, const View& b, const View& y) {
   const auto& f = *static_cast<const Functor<I>*>(functor);
   switch (y.dtype) {
-    case kFloat32: return apply<float>(f, a, b, y);
-    case kFloat64: return apply<double>(f, a, b, y);
+    case kFloat32: return map<float>(f, y, a, b);
+    case kFloat64: return map<double>(f, y, a, b);
     default: break;
   }
   if (is_half(y.dtype)) return in_float32<binary<I>>(functor, a, b, y);

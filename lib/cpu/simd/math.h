@@ -1,15 +1,16 @@
 #pragma once
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <xsimd/xsimd.hpp>
 
 #include "lib/functors/number.h"
 
 // The functions of batches that xsimd 8.1 lacks or gets wrong: exp and exp2 of float32 flush results below 2⁻¹²⁶ to
 // zero, exp2 and expm1 are infinite too early, most others of float32 are off by 2 to 4 ulps, log of float64 is wrong
-// for subnormal numbers, erf of float64 is not exact, pow is off by tens of ulps and undefined at 0, sin, cos and tan
-// pull in functions that carry no instruction set in their names, erfc and lgamma are off by thousands of ulps, acosh
-// is not NaN below 1, hypot overflows, atan2 is wrong for signed zeros and infinities. Included by batch.h only.
+// for subnormal numbers, sin, cos and tan pull in functions that carry no instruction set in their names, acosh is not
+// NaN below 1, hypot overflows, atan2 is wrong for signed zeros and infinities. Included by batch.h only. More of them
+// are in power.h and special.h.
 namespace reel::cpu::REEL_ISA {
 
 template <class T, class F>
@@ -47,12 +48,12 @@ inline Batch<double> fma(const Batch<double>& x, const Batch<double>& y, const B
 // our own, with coefficients rounded to float32 one after the other.
 
 /// c[0] + c[1] x + c[2] x² + …
-template <class... C>
-Batch<float> polynomial(const Batch<float>& x, float c0, C... more) {
+template <class T, class... C>
+Batch<T> polynomial(const Batch<T>& x, std::type_identity_t<T> c0, C... more) {
   if constexpr (sizeof...(more) == 0)
-    return Batch<float>(c0);
+    return Batch<T>(c0);
   else
-    return fma(polynomial(x, more...), x, Batch<float>(c0));
+    return fma(polynomial(x, more...), x, Batch<T>(c0));
 }
 
 /// a - x y, rounded once where xy is near a.
@@ -200,16 +201,19 @@ inline Batch<float> silu(const Batch<float>& x) {
   return select(abs(x) == infinity, x + infinity, y);
 }
 
+/// erf(x) / x - 1 for |x| <= 0.9
+inline Batch<float> erf_near_zero(const Batch<float>& x) {
+  return polynomial(x * x, 0.128379166f, -0.376126319f, 0.112836815f, -0.0268590227f, 0.00520072179f, -0.000814415747f,
+                    8.3922605e-05f);
+}
 /// Near 0 x times a polynomial in x², elsewhere 1 - e^-L with L = -log(erfc(x)). From 3.92 on it is 1.
 inline Batch<float> erf(const Batch<float>& x) {
   using B = Batch<float>;
-  const B a = xsimd::min(B(4), abs(x)), z = x * x;
-  const B p = polynomial(z, 0.128379166f, -0.376126319f, 0.112836815f, -0.0268590227f, 0.00520072179f, -0.000814415747f,
-                         8.3922605e-05f);
+  const B a = xsimd::min(B(4), abs(x));
   const B l = polynomial(a, 1.12852001f, 0.635699153f, 0.105287164f, -0.0229062513f, 0.00322005223f, -0.000214605388f);
   const auto [sum, r, tail, error] = reduce_exponent(B(0) - a * l);
   const B power = power_of_two(sum), e = fma(power, fma(tail, r * r, r), power);
-  return select(a < B(0.9f), fma(x, p, x), with_sign(B(1) - e, x));
+  return select(a < B(0.9f), fma(x, erf_near_zero(x), x), with_sign(B(1) - e, x));
 }
 
 // ---- the inverse trigonometric functions. pi is the sum of two numbers.
@@ -394,22 +398,6 @@ inline Batch<double> log10(const Batch<double>& x) {
       x, [](const Batch<double>& v) { return xsimd::log10(v); }, 0.30102999566398119521);
 }
 
-/// xsimd's is off by 67 ulp, and NaN from 1e154 on.
-inline Batch<double> erf(const Batch<double>& x) {
-  return per_lane(x, [](double v) { return functors::erf(v); });
-}
-template <class T>
-Batch<T> erfc(const Batch<T>& x) {
-  return per_lane(x, [](T v) { return functors::erfc(v); });
-}
-template <class T>
-Batch<T> lgamma(const Batch<T>& x) {
-  return per_lane(x, [](T v) { return functors::lgamma(v); });
-}
-template <class T>
-Batch<T> polygamma(int n, const Batch<T>& x) {
-  return per_lane(x, [n](T v) { return functors::polygamma(n, v); });
-}
 inline Batch<double> acosh(const Batch<double>& x) {
   using B = Batch<double>;
   return select(x < B(1), B(std::numeric_limits<double>::quiet_NaN()), xsimd::acosh(x));
@@ -564,16 +552,5 @@ Batch<T> nearbyint(const Batch<T>& x) {
   return xsimd::nearbyint(x) | xsimd::bitofsign(x);
 }
 #endif
-
-/// The usual case is one exponent for all lanes, mostly a small integer; other lanes are left to the C library.
-template <class T>
-Batch<T> pow(const Batch<T>& x, const Batch<T>& y) {
-  using B = Batch<T>;
-  if (xsimd::all(y == B(2))) return x * x;
-  if (xsimd::all(y == B(1))) return x;
-  if (xsimd::all(y == B(3))) return x * x * x;
-  if (xsimd::all(y == B(-1))) return B(1) / x;
-  return per_lane(x, y, [](T a, T b) { return functors::pow(a, b); });
-}
 
 }  // namespace reel::cpu::REEL_ISA

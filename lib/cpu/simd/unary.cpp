@@ -4,6 +4,7 @@
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
 
+#include "lib/cpu/simd/special.h"
 // Unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
 namespace {

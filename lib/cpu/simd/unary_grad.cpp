@@ -2,6 +2,7 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/cpu/simd/special.h"
 #include "lib/functors/unary.h"
 
 // Gradients of unary pointwise functions on float32 and float64, by vectors.

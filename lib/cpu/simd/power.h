@@ -1,0 +1,149 @@
+// This file has powers and remainders of batches. xsimd 8.1's pow is off by tens of ulps and undefined at 0, and its
+// fmod is not exact. Powers of float32 are computed in float64, where no rounding error counts, with minimax
+// polynomials of our own.
+#pragma once
+#include <limits>
+
+#include "lib/cpu/simd/batch.h"
+
+namespace reel::cpu::REEL_ISA {
+
+/// The lanes of a batch of float32 as two batches of float64.
+struct Doubles {
+  Batch<double> low, high;
+};
+#if defined(__AVX512F__)
+inline Doubles to_doubles(const Batch<float>& x) {
+  return {_mm512_cvtps_pd(_mm512_castps512_ps256(x)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1))};
+}
+inline Batch<float> to_floats(const Doubles& x) {
+  return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(x.low)), _mm512_cvtpd_ps(x.high), 1);
+}
+#elif defined(__AVX2__)
+inline Doubles to_doubles(const Batch<float>& x) {
+  return {_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
+}
+inline Batch<float> to_floats(const Doubles& x) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(x.low)), _mm256_cvtpd_ps(x.high), 1);
+}
+#else
+inline Doubles to_doubles(const Batch<float>& x) { return {_mm_cvtps_pd(x), _mm_cvtps_pd(_mm_movehl_ps(x, x))}; }
+inline Batch<float> to_floats(const Doubles& x) { return _mm_movelh_ps(_mm_cvtpd_ps(x.low), _mm_cvtpd_ps(x.high)); }
+#endif
+/// Computes f(x...) in float64.
+template <class F, class... X>
+Batch<float> in_float64(const F& f, const X&... x) {
+  return to_floats({f(to_doubles(x).low...), f(to_doubles(x).high...)});
+}
+
+using Words = xsimd::batch<uint64_t, Arch>;
+inline Words words_of(const Batch<double>& x) { return xsimd::bitwise_cast<Words>(x); }
+inline Batch<double> double_of(const Words& x) { return xsimd::bitwise_cast<Batch<double>>(x); }
+
+/// x^y for normal x > 0 and finite y to 2^-28 of it, as 2^(y log2(x)), and less than any float32 or more than all where
+/// that is so. With x = 2^k m, sqrt(1/2) <= m < sqrt(2), the logarithm of m is a polynomial in (m - 1) / (m + 1).
+inline Batch<double> power_of_positive(const Batch<double>& x, const Batch<double>& y) {
+  using B = Batch<double>;
+  constexpr uint64_t kRoot = 0x3fe6a09e667f3bcd, kOne = 0x3ff0000000000000;
+  const Words shifted = words_of(x) + Words(kOne - kRoot);
+  // An integer below 2^52 in the last bits of 2^52 is added to it.
+  const B k = double_of((shifted >> 52) | Words(0x4330000000000000)) - B(0x1p52 + 1023);
+  const B f = double_of((shifted & Words(0x000fffffffffffff)) + Words(kRoot)) - B(1);
+  const B s = f / (f + B(2));
+  const B p = polynomial(s * s, 2.88539008177785, 0.96179669411330522, 0.57707794237703016, 0.41220925104196578,
+                         0.31990575525048206, 0.28289928270370531);
+  const B exponent = xsimd::min(B(160), xsimd::max(B(-160), y * fma(s, p, k)));
+  const B sum = exponent + B(0x1.8p52), r = exponent - (sum - B(0x1.8p52));
+  const B power = double_of((words_of(sum) << 52) + Words(kOne));
+  return power * polynomial(r, 1.000000000554172, 0.69314720573611254, 0.24022646890577754, 0.055503287772197343,
+                            0.0096184889668382471, 0.0013399931366474355, 0.00015345809408112463);
+}
+inline Batch<float> power_of_positive(const Batch<float>& x, const Batch<float>& y) {
+  return in_float64([](const auto& a, const auto& b) { return power_of_positive(a, b); }, x, y);
+}
+
+/// x^y by the rules of C's pow for zeros, infinities, NaN and negative x.
+[[gnu::noinline]] inline Batch<float> power_of_any(const Batch<float>& x, const Batch<float>& y) {
+  using B = Batch<float>;
+  const B zero(0), one(1), infinity(std::numeric_limits<float>::infinity()), a = abs(x), b = abs(y);
+  const auto ordinary = (a > zero) & (a < infinity) & (b < infinity);
+  B power = power_of_positive(select(ordinary, a, one), select(ordinary, y, one));
+  power = select(ordinary, power, select(((a > one) & (y > zero)) | ((a < one) & (y < zero)), infinity, zero));
+  const B half = y * B(0.5f);
+  const auto whole = nearbyint(y) == y, odd = whole & ~(nearbyint(half) == half);
+  power = select(odd, power | xsimd::bitofsign(x), power);
+  power = select((x < zero) & (a < infinity) & ~whole, infinity - infinity, power);
+  power = select((x != x) | (y != y), x + y, power);
+  return select((y == zero) | (x == one) | ((a == one) & (b == infinity)), one, power);
+}
+inline Batch<float> power_of(const Batch<float>& x, const Batch<float>& y) {
+  using B = Batch<float>;
+  const B infinity(std::numeric_limits<float>::infinity());
+  if (xsimd::all((x > B(0)) & (x < infinity) & (abs(y) < infinity))) return power_of_positive(x, y);
+  return power_of_any(x, y);
+}
+inline Batch<double> power_of(const Batch<double>& x, const Batch<double>& y) {
+  return per_lane(x, y, [](double a, double b) { return functors::pow(a, b); });
+}
+inline float first_lane(const Batch<float>& x) {
+#if defined(__AVX512F__)
+  return _mm512_cvtss_f32(x);
+#elif defined(__AVX2__)
+  return _mm256_cvtss_f32(x);
+#else
+  return _mm_cvtss_f32(x);
+#endif
+}
+inline double first_lane(const Batch<double>& x) {
+#if defined(__AVX512F__)
+  return _mm512_cvtsd_f64(x);
+#elif defined(__AVX2__)
+  return _mm256_cvtsd_f64(x);
+#else
+  return _mm_cvtsd_f64(x);
+#endif
+}
+/// The usual case is one exponent for all lanes, mostly a small integer.
+template <class T>
+Batch<T> pow(const Batch<T>& x, const Batch<T>& y) {
+  using B = Batch<T>;
+  const T exponent = first_lane(y);
+  if (xsimd::all(y == B(exponent))) {
+    if (exponent == T(2)) return x * x;
+    if (exponent == T(1)) return x;
+    if (exponent == T(3)) return x * x * x;
+    if (exponent == T(-1)) return B(1) / x;
+    // The power of -0 is that of 0, and infinity's of -infinity that of infinity.
+    const B infinity(std::numeric_limits<T>::infinity());
+    if (exponent == T(-0.5)) return B(1) / sqrt(select(x == B(0) - infinity, infinity, x + B(0)));
+    if (exponent == T(0.5)) return sqrt(select(x == B(0) - infinity, infinity, x + B(0)));
+  }
+  return power_of(x, y);
+}
+
+#if defined(__AVX2__)
+inline Batch<double> residual(const Batch<double>& a, const Batch<double>& x, const Batch<double>& y) {
+  return fnma(x, y, a);
+}
+#endif
+/// The remainder is exact: the quotient, cut off, is too large by 1 at most, and a - q b is a multiple of the last
+/// digit of b. Where the quotient does not have all of its digits, the C library divides.
+template <class T>
+Batch<T> fmod(const Batch<T>& x, const Batch<T>& y) {
+  using B = Batch<T>;
+  const auto divide = [](T a, T b) { return functors::fmod(a, b); };
+#if !defined(__AVX2__)
+  if constexpr (sizeof(T) == 8)
+    return per_lane(x, y, divide);
+  else
+#endif
+  {
+    const B a = abs(x), b = abs(y), q = a / b, infinity(std::numeric_limits<T>::infinity());
+    if (xsimd::any((q >= B(sizeof(T) == 4 ? T(0x1p23) : T(0x1p52))) & (a < infinity) & (b > B(0)))) [[unlikely]]
+      return per_lane(x, y, divide);
+    const B rest = residual(a, trunc(q), b);
+    return select(a < b, x, select(rest < B(0), rest + b, rest) | xsimd::bitofsign(x));
+  }
+}
+
+}  // namespace reel::cpu::REEL_ISA
