@@ -46,7 +46,15 @@ bool bfloat16_gemm(const Gemm& gemm);
 bool openblas_has_avx512();  // its kernels for this processor, whatever reel's own are
 /// Writes 4 `blocks` lanes, of Philox blocks first, first + 1, … (lib/device/philox.h has `extra`).
 using FillLanes = void (*)(uint64_t seed, uint32_t extra, uint64_t first, int64_t blocks, uint32_t* lanes);
-void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
+struct RandomLoops {
+  FillLanes fill;
+  /// Writes two normal numbers for each of `pairs` of lanes.
+  void (*to_normal)(const uint32_t* lanes, int64_t pairs, float* y);
+  /// Writes n integers in [start, start + range).
+  void (*to_integers)(const uint32_t* lanes, const uint32_t* extra, int64_t n, uint64_t start, uint64_t range,
+                      int64_t* y);
+};
+void random(RandomLoops loops, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y);
 void dropout(FillLanes fill, double p, uint64_t seed, uint64_t offset, const View& x, const View& y, const View& keep);
 
 }  // namespace reel::cpu

@@ -28,15 +28,23 @@ void for_each_piece(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, c
     piece(i, count, lanes + skip);
   }
 }
-/// set(i, lane, extra) for numbers that take 64 random bits, from two blocks.
+/// piece(i, n, lanes, extra) for runs of numbers that take 64 random bits, from two blocks.
 template <class F>
-void for_each_two_lanes(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, const F& set) {
+void for_each_wide_piece(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, const F& piece) {
   uint32_t extra[kPiece + 4];
   for_each_piece(fill, seed, offset, n, [&](int64_t start, int64_t count, const uint32_t* lanes) {
     const int64_t skip = static_cast<int64_t>((offset + start) % 4);
     fill(seed, 1, (offset + start) / 4, (skip + count + 3) / 4, extra);
-    for (int64_t i = 0; i < count; ++i) set(start + i, lanes[i], extra[skip + i]);
+    piece(start, count, lanes, extra + skip);
   });
+}
+/// set(i, lane, extra) for each of these numbers.
+template <class F>
+void for_each_two_lanes(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, const F& set) {
+  for_each_wide_piece(fill, seed, offset, n,
+                      [&](int64_t start, int64_t count, const uint32_t* lanes, const uint32_t* extra) {
+                        for (int64_t i = 0; i < count; ++i) set(start + i, lanes[i], extra[i]);
+                      });
 }
 
 template <class T>
@@ -57,19 +65,16 @@ void uniform(FillLanes fill, double low, double high, uint64_t seed, uint64_t of
   }
 }
 
-void normal(double mean, double std, uint64_t seed, uint64_t offset, int64_t n, float* y) {
-  for (int64_t i = 0; i < n;) {
-    const uint64_t number = offset + i;
-    const PhiloxBlock block = philox(seed, number / 4);
-    for (int lane = number % 4; lane < 4 && i < n;) {
-      const NormalPair pair = normal_pair(block.lane[lane & 2], block.lane[(lane & 2) + 1]);
-      for (const int end = (lane & 2) + 2; lane < end && i < n; ++lane, ++i)
-        y[i] = float(mean) + float(std) * (lane & 1 ? pair.second : pair.first);
-    }
-  }
+void normal(RandomLoops loops, double mean, double std, uint64_t seed, uint64_t offset, int64_t n, float* y) {
+  float numbers[kPiece + 4];
+  for_each_piece(loops.fill, seed, offset, n, [&](int64_t start, int64_t count, const uint32_t* lanes) {
+    const int64_t skip = static_cast<int64_t>((offset + start) % 2);  // the second of a pair
+    loops.to_normal(lanes - skip, (skip + count + 1) / 2, numbers);
+    for (int64_t i = 0; i < count; ++i) y[start + i] = float(mean) + float(std) * numbers[skip + i];
+  });
 }
 
-void normal(double mean, double std, uint64_t seed, uint64_t offset, int64_t n, double* y) {
+void normal(RandomLoops, double mean, double std, uint64_t seed, uint64_t offset, int64_t n, double* y) {
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t number = offset + i;
     const PhiloxBlock block = philox(seed, number / 4), extra = philox(seed, number / 4, 1);
@@ -81,13 +86,13 @@ void normal(double mean, double std, uint64_t seed, uint64_t offset, int64_t n, 
   }
 }
 
-template <class T>
-void integers(FillLanes fill, double low, double high, uint64_t seed, uint64_t offset, int64_t n, T* y) {
+void integers(RandomLoops loops, double low, double high, uint64_t seed, uint64_t offset, int64_t n, int64_t* y) {
   const int64_t start = static_cast<int64_t>(low);
   const uint64_t range = static_cast<uint64_t>(static_cast<int64_t>(high)) - static_cast<uint64_t>(start);
-  for_each_two_lanes(fill, seed, offset, n, [&](int64_t i, uint32_t lane, uint32_t extra) {
-    y[i] = static_cast<T>(static_cast<uint64_t>(start) + uniform_integer(lane, extra, range));
-  });
+  for_each_wide_piece(loops.fill, seed, offset, n,
+                      [&](int64_t begin, int64_t count, const uint32_t* lanes, const uint32_t* extra) {
+                        loops.to_integers(lanes, extra, count, static_cast<uint64_t>(start), range, y + begin);
+                      });
 }
 
 /// Inverse transform sampling.
@@ -101,20 +106,21 @@ double transform(RandomKind kind, double a, double b, double u) {
   }
 }
 
-void generate_part(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
+void generate_part(RandomLoops loops, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset,
+                   const View& y) {
   const int64_t n = y.numel;
-  if (kind == RandomKind::kInteger) return integers(fill, a, b, seed, offset, n, y.as<int64_t>());
+  if (kind == RandomKind::kInteger) return integers(loops, a, b, seed, offset, n, y.as<int64_t>());
   const auto draw = [&](auto* to) {
     using T = std::remove_pointer_t<decltype(to)>;
     switch (kind) {
-      case RandomKind::kUniform: return uniform(fill, a, b, seed, offset, n, to);
-      case RandomKind::kNormal: return normal(a, b, seed, offset, n, to);
+      case RandomKind::kUniform: return uniform(loops.fill, a, b, seed, offset, n, to);
+      case RandomKind::kNormal: return normal(loops, a, b, seed, offset, n, to);
       case RandomKind::kLogNormal:
-        normal(a, b, seed, offset, n, to);
+        normal(loops, a, b, seed, offset, n, to);
         for (int64_t i = 0; i < n; ++i) to[i] = functors::exp(to[i]);
         return;
       default:
-        for_each_two_lanes(fill, seed, offset, n, [&](int64_t i, uint32_t lane, uint32_t extra) {
+        for_each_two_lanes(loops.fill, seed, offset, n, [&](int64_t i, uint32_t lane, uint32_t extra) {
           to[i] = static_cast<T>(transform(kind, a, b, uniform_double(lane, extra)));
         });
     }
@@ -123,12 +129,12 @@ void generate_part(FillLanes fill, RandomKind kind, double a, double b, uint64_t
 }
 
 /// A contiguous y.
-void generate(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
+void generate(RandomLoops loops, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
   for_each_range(y.numel, kCost, [&](int64_t begin, int64_t end) {
     View part = y;
     part.data = y.as<char>() + begin * size_of(y.dtype);
     part.numel = end - begin;
-    generate_part(fill, kind, a, b, seed, offset + begin, part);
+    generate_part(loops, kind, a, b, seed, offset + begin, part);
   });
 }
 
@@ -147,12 +153,12 @@ void coarsen(DType half, double low, double high, int64_t n, float* y) {
 
 }  // namespace
 
-void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
+void random(RandomLoops loops, RandomKind kind, double a, double b, uint64_t seed, uint64_t offset, const View& y) {
   if (y.numel == 0) return;
   // The type that numbers are made in; float32 does not have all integers.
   const bool wide = y.dtype == kFloat64 || !is_floating_point(y.dtype);
   const DType native = kind == RandomKind::kInteger ? kInt64 : wide ? kFloat64 : kFloat32;
-  if (y.contiguous && y.dtype == native) return generate(fill, kind, a, b, seed, offset, y);
+  if (y.contiguous && y.dtype == native) return generate(loops, kind, a, b, seed, offset, y);
   const Scratch buffer(static_cast<size_t>(y.numel) * size_of(native));
   View dense = y;
   dense.data = buffer.data();
@@ -161,10 +167,10 @@ void random(FillLanes fill, RandomKind kind, double a, double b, uint64_t seed, 
   int64_t stride = 1;
   for (int d = y.shape.size() - 1; d >= 0; --d) dense.strides[d] = stride, stride *= y.shape[d];
   if (kind == RandomKind::kUniform && is_half(y.dtype)) {
-    generate(fill, kind, 0, 1, seed, offset, dense);
+    generate(loops, kind, 0, 1, seed, offset, dense);
     coarsen(y.dtype, a, b, y.numel, dense.as<float>());
   } else {
-    generate(fill, kind, a, b, seed, offset, dense);
+    generate(loops, kind, a, b, seed, offset, dense);
   }
   copy(dense, y);
 }

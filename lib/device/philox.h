@@ -11,7 +11,7 @@ struct PhiloxBlock {
 
 /// Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"). Number i of the stream `seed` is
 /// lane i % 4 of block i / 4. `extra` gives every block further independent lanes, for results of more than 32 bits.
-REEL_HD inline PhiloxBlock philox(uint64_t seed, uint64_t block, uint32_t extra = 0) {
+REEL_HD static inline PhiloxBlock philox(uint64_t seed, uint64_t block, uint32_t extra = 0) {
   uint32_t c0 = uint32_t(block), c1 = uint32_t(block >> 32), c2 = extra, c3 = 0;
   uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -27,13 +27,13 @@ REEL_HD inline PhiloxBlock philox(uint64_t seed, uint64_t block, uint32_t extra 
 }
 
 /// In [0, 1): 24 bits.
-REEL_HD inline float uniform_float(uint32_t lane) { return float(lane >> 8) * 0x1p-24f; }
+REEL_HD static inline float uniform_float(uint32_t lane) { return float(lane >> 8) * 0x1p-24f; }
 /// In [0, 1): 53 bits.
-REEL_HD inline double uniform_double(uint32_t lane, uint32_t extra) {
+REEL_HD static inline double uniform_double(uint32_t lane, uint32_t extra) {
   return double((uint64_t(lane) << 32 | extra) >> 11) * 0x1p-53;
 }
 /// In [0, range), by multiplication: the bias is below range / 2⁶⁴.
-REEL_HD inline uint64_t uniform_integer(uint32_t lane, uint32_t extra, uint64_t range) {
+REEL_HD static inline uint64_t uniform_integer(uint32_t lane, uint32_t extra, uint64_t range) {
   const uint64_t x = uint64_t(lane) << 32 | extra;
   const uint64_t low = uint64_t(uint32_t(range)), high = range >> 32;
   const uint64_t middle = (x >> 32) * low + (((x & 0xffffffff) * low) >> 32);
@@ -45,7 +45,7 @@ REEL_HD inline uint64_t uniform_integer(uint32_t lane, uint32_t extra, uint64_t 
 struct NormalPair {
   float first, second;
 };
-REEL_HD inline NormalPair normal_pair(uint32_t a, uint32_t b) {
+REEL_HD static inline NormalPair normal_pair(uint32_t a, uint32_t b) {
   // (0, 1] for the logarithm.
   const float radius = functors::sqrt(-2.0f * functors::log((float(a) + 1.0f) * 0x1p-32f));
   const float angle = 6.283185307179586f * (float(b >> 8) * 0x1p-24f);

@@ -33,6 +33,29 @@ TEST_CASE("Philox gives the numbers of its authors' reference") {
   check_block(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x13198a2e, {0xae120e9d, 0xa08a4cab, 0xd28ec6a2, 0x42d73c1f});
 }
 
+TEST_CASE("normal numbers are those of the stream by Box and Muller's method, however many and from wherever",
+          "[isa]") {
+  const int64_t n = 1000;
+  set_generator_state({3, 0});
+  const std::vector<float> all = randn({n}).to_vector<float>();
+  for (int64_t i = 0; i < n; i += 2) {
+    const PhiloxBlock block = philox(3, static_cast<uint64_t>(i / 4));
+    const double u = (static_cast<double>(block.lane[i % 4]) + 1) * 0x1p-32;
+    const double angle = 2 * M_PI * static_cast<double>(block.lane[i % 4 + 1] >> 8) * 0x1p-24;
+    CHECK(all[i] == Approx(std::sqrt(-2 * std::log(u)) * std::cos(angle)).margin(4e-6));
+    CHECK(all[i + 1] == Approx(std::sqrt(-2 * std::log(u)) * std::sin(angle)).margin(4e-6));
+  }
+  for (const int64_t begin : {1, 2, 3, 4, 255, 258})
+    for (const int64_t count : {1, 2, 5, 256, 700}) {
+      set_generator_state({3, static_cast<uint64_t>(begin)});
+      const std::vector<float> part = randn({count}).to_vector<float>();
+      CHECK(part == std::vector<float>(all.begin() + begin, all.begin() + begin + count));
+    }
+  // All instruction sets and versions make these.
+  CHECK(std::vector<float>(all.begin(), all.begin() + 4) ==
+        std::vector{0.472554207f, 0.426344573f, 0.0877319574f, -0.913968503f});
+}
+
 TEST_CASE("a seed decides all that follows") {
   const auto draw = [] {
     return std::vector{rand({3}), randn({2, 2}), randint(100, {5}).to(kFloat32), randperm(7).to(kFloat32),
