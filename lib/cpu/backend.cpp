@@ -60,8 +60,8 @@ Isa chosen_isa() {
 KernelTable make_table() {
   num_threads();  // a malformed REEL_NUM_THREADS is an Error of the first op, not of the first large one
   KernelTable table{};
-  install_conv(table), install_integer(table), install_linalg(table), install_random(table);
-  install_scan(table), install_sort(table);
+  install_conv(table), install_linalg(table), install_random(table);
+  install_sort(table);
   switch (chosen_isa()) {
 #ifdef REEL_WITH_AVX2
     case Isa::kAvx2: avx2::install(table); break;

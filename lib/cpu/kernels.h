@@ -11,10 +11,8 @@ void limit_onednn(Isa isa);
 
 // Each family of kernels fills in its slots.
 void install_conv(KernelTable& table);
-void install_integer(KernelTable& table);
 void install_linalg(KernelTable& table);
 void install_random(KernelTable& table);
-void install_scan(KernelTable& table);
 void install_sort(KernelTable& table);
 
 // Those of simd/ (simd/table.cpp).
@@ -36,9 +34,6 @@ void fill(const View& to, Scalar value);
 bool onednn_convolve(ConvPart wanted, const Convolution& conv);
 
 // What kernels of simd/ leave to those that are compiled once.
-// The integer rows of the pointwise tables; nullptr where the functor is not defined for integers.
-extern const KernelTable::Unary* const integer_unary;
-extern const KernelTable::Binary* const integer_binary;
 void large_gemm(const Gemm& gemm, bool avx512);
 /// Computes a product of bfloat16 where the processor has instructions for it that are worth their call; returns false,
 /// having done nothing, where not.

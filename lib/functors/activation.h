@@ -121,7 +121,7 @@ struct Softplus {
 struct Clamp {
   double low, high;
   static constexpr Save save = kInput;  // not the output, so that it may be changed in place
-  static constexpr bool kIntegers = false;  // exact bounds for integers: minimum(maximum(x, low), high)
+  static constexpr bool kIntegers = true;  // where both bounds are integers of the type that a double holds
   // high wins where it is below low, as in PyTorch.
   template <class T> REEL_HD T operator()(T x) const {
     x = select(x < T(low), T(low), x);

@@ -211,6 +211,11 @@ Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
     check_number("maximum", high, false);
   }
   if (!low.defined() && !high.defined()) return x.clone();
+  if (low.defined() && high.defined() && min.number && max.number && !is_floating_point(dtype) && x.dtype() == dtype) {
+    constexpr double kExact = 0x1p53;
+    const functors::Clamp bounds{low.item<double>(), high.item<double>()};
+    if (std::abs(bounds.low) < kExact && std::abs(bounds.high) < kExact) return unary("clamp", x, bounds);
+  }
   // In the dtype of all three from the start: a bound must not be rounded to what x and the other one have in common.
   const Tensor wide = x.to(dtype), above = low.defined() ? maximum(wide, low) : wide;
   return high.defined() ? minimum(above, high) : above;

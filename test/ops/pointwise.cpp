@@ -237,6 +237,37 @@ TEST_CASE("bits of integers and bools", "[ops]") {
   CHECK((~yes).to_vector<int>() == std::vector{0, 1});
 }
 
+TEST_CASE("bounds of integers are exact", "[ops][isa]") {
+  const int64_t large = (int64_t{1} << 60) + 1, most = std::numeric_limits<int64_t>::max();
+  const Tensor x = tensor({-large, int64_t{-3}, int64_t{0}, int64_t{7}, large + 1, most});
+  CHECK(clamp(x, -2, 5).to_vector<int64_t>() == std::vector<int64_t>{-2, -2, 0, 5, 5, 5});
+  CHECK(clamp(x, 5, -2).to_vector<int64_t>() == std::vector<int64_t>(6, -2));
+  CHECK(clamp(x, -large + 1, large).to_vector<int64_t>() ==
+        std::vector{-large + 1, int64_t{-3}, int64_t{0}, int64_t{7}, large, large});
+  CHECK(clamp(x, {}, most).to_vector<int64_t>() == x.to_vector<int64_t>());
+  CHECK(clamp(tensor({1, 200}).to(kUInt8), -1, 100).to_vector<int>() == std::vector{1, 100});
+  CHECK(clamp(arange(40).to(kInt32), 3, 30).sum().item<int64_t>() == 9 + (3 + 30) * 28 / 2 + 30 * 9);
+}
+
+TEST_CASE("neg and abs of half types keep all but the sign", "[ops][isa]") {
+  const double inf = ref::kInfinity;
+  std::vector<double> values = {0., -0., 1.5, -1.5, inf, -inf, std::nan(""), 0x1p-24, -0x1p-24, 65504};
+  for (int i = 0; i < 60; ++i) values.push_back(i - 30.25);
+  for (const DType dtype : {kFloat16, kBFloat16})
+    for (const int64_t step : {1, 3}) {
+      const Tensor x = tensor(values).to(dtype).slice(0, 0, std::nullopt, step);
+      const std::vector<float> from = x.to_vector<float>(), negative = neg(x).to_vector<float>(),
+                               magnitude = abs(x).to_vector<float>();
+      for (size_t i = 0; i < from.size(); ++i) {
+        INFO(dtype << ' ' << from[i]);
+        CHECK((negative[i] == -from[i] || (std::isnan(from[i]) && std::isnan(negative[i]))));
+        CHECK((magnitude[i] == std::abs(from[i]) || (std::isnan(from[i]) && std::isnan(magnitude[i]))));
+        CHECK(std::signbit(negative[i]) != std::signbit(from[i]));
+        CHECK_FALSE(std::signbit(magnitude[i]));
+      }
+    }
+}
+
 TEST_CASE("quotients are rounded down as in Python", "[ops]") {
   CHECK(floor_divide(tensor({7, -7, 7, -7}), tensor({2, 2, -2, -2})).to_vector<int>() == std::vector{3, -4, -4, 3});
   CHECK(remainder(tensor({7, -7, 7, -7}), tensor({2, 2, -2, -2})).to_vector<int>() == std::vector{1, 1, -1, -1});

@@ -1,3 +1,5 @@
+#include <catch2/catch.hpp>
+
 #include "test/support/op_rows.h"
 
 namespace reel {
@@ -81,5 +83,33 @@ const std::vector<Row>& scan_rows() {
   return rows;
 }
 // clang-format on
+
+TEST_CASE("scans of adjacent lines are those of each line by itself, NaN and infinities included", "[ops][isa]") {
+  manual_seed(1);
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8})
+    for (const Shape& shape : {Shape{5, 300}, Shape{7, 1}, Shape{1, 3}, Shape{2, 9, 17}, Shape{0, 4}, Shape{4, 0}}) {
+      const int dim = static_cast<int>(shape.size()) - 2;
+      Tensor x = randint(-3, 4, shape).to(kFloat32) * (is_floating_point(dtype) ? 0.75f : 1.f);
+      if (is_floating_point(dtype) && x.numel() > 100) {
+        for (const double value : {std::nan(""), ref::kInfinity, -ref::kInfinity, -0.})
+          x = where(rand(shape) < 0.03, value, x);
+      }
+      x = (dtype == kUInt8 ? abs(x) : x).to(dtype);
+      const Tensor lines = x.transpose(-1, -2).contiguous();
+      const auto check = [&](const char* name, const Tensor& got, const Tensor& by_line) {
+        INFO(name << " of " << dtype << ' ' << shape);
+        CHECK(all(isclose(got, by_line.transpose(-1, -2), 0, 0, true)).item<bool>());
+      };
+      check("cumsum", cumsum(x, dim), cumsum(lines, -1));
+      check("cumprod", cumprod(x, dim), cumprod(lines, -1));
+      if (is_floating_point(dtype)) check("logcumsumexp", logcumsumexp(x, dim), logcumsumexp(lines, -1));
+      const auto largest = cummax(x, dim), largest_by_line = cummax(lines, -1);
+      check("cummax", largest.values, largest_by_line.values);
+      check("cummax.indices", largest.indices, largest_by_line.indices);
+      const auto smallest = cummin(x, dim), smallest_by_line = cummin(lines, -1);
+      check("cummin", smallest.values, smallest_by_line.values);
+      check("cummin.indices", smallest.indices, smallest_by_line.indices);
+    }
+}
 
 }  // namespace reel

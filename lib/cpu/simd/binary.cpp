@@ -2,9 +2,10 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/halves.h"
+#include "lib/cpu/simd/integer.h"
 #include "lib/cpu/simd/map.h"
-
 #include "lib/cpu/simd/power.h"
+
 // Binary pointwise functions and their gradients on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
 namespace {

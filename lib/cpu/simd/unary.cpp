@@ -2,6 +2,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/halves.h"
+#include "lib/cpu/simd/integer.h"
 #include "lib/cpu/simd/map.h"
 
 #include "lib/cpu/simd/special.h"

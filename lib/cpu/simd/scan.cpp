@@ -1,14 +1,16 @@
+// This file has argmax, argmin and scans. Lines that lie side by side are scanned side by side, so that the compiler
+// vectorises the loops over them; along a line a scan is sequential.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/reduce.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/enums.h"
 
-// Argmax, argmin and scans, without explicit vector code: scans are sequential, and the others are limited by memory.
-namespace reel::cpu {
+namespace reel::cpu::REEL_ISA {
 namespace {
 
 /// A comparable, summable value of an element.
@@ -33,8 +35,8 @@ bool beats(bool largest, V x, V best) {
 }
 
 /// The loops of all dimensions but one.
-plain::Nest other_dims(const View& x, int dim, const View& y) {
-  plain::Nest nest;
+Nest other_dims(const View& x, int dim, const View& y) {
+  Nest nest;
   for (int d = x.shape.size() - 1; d >= 0; --d)
     if (d != dim && x.shape[d] != 1) nest.add(x.shape[d], x.strides[d], y.strides[d]);
   if (nest.rank == 0) nest.add(1, 0, 0);
@@ -53,7 +55,7 @@ void arg_reduce_part(bool largest, const View& x, int dim, const View& y) {
   const int64_t n = scalar ? 1 : x.shape[dim], stride = scalar ? 0 : x.strides[dim];
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    plain::for_each_point(other_dims(x, dim, y), 0, [&](int64_t x_offset, int64_t y_offset) {
+    for_each_point(other_dims(x, dim, y), 0, [&](int64_t x_offset, int64_t y_offset) {
       const T* row = x.as<const T>() + x_offset;
       int64_t position = 0;
       auto best = value_of(row[0]);
@@ -78,7 +80,7 @@ void for_each_line(const View& x, int dim, const View& y, const F& f) {
   const bool scalar = x.shape.empty();
   const int64_t n = scalar ? 1 : x.shape[dim];
   const int64_t x_stride = scalar ? 0 : x.strides[dim], y_stride = scalar ? 0 : y.strides[dim];
-  plain::for_each_point(other_dims(x, dim, y), 0, [&](int64_t x_offset, int64_t y_offset) {
+  for_each_point(other_dims(x, dim, y), 0, [&](int64_t x_offset, int64_t y_offset) {
     f(n, x.as<const T>() + x_offset, x_stride, y.as<T>() + y_offset, y_stride);
   });
 }
@@ -87,6 +89,76 @@ double log_add_exp(double a, double b) {
   const double low = std::min(a, b), high = std::max(a, b);
   if (is_nan(a) || is_nan(b)) return a + b;
   return low == high && std::isinf(low) ? low : high + std::log1p(std::exp(low - high));
+}
+
+/// The lines of a scan whose totals are kept at a time, and elements of a line of a half type that are converted at
+/// once.
+constexpr int64_t kLines = 256;
+
+/// The innermost dimension of `nest` is that of adjacent elements in both views.
+bool is_side_by_side(const Nest& nest) { return nest.sizes[0] > 1 && nest.x_strides[0] == 1 && nest.y_strides[0] == 1; }
+
+/// Value<T> is the type that elements of type T are read and written as.
+template <class T>
+using Value = std::conditional_t<std::is_integral_v<T>, T, Compute<T>>;
+template <class T>
+constexpr bool kIsHalf = !std::is_same_v<T, Value<T>>;
+
+template <class T, class Total, class Join>
+void scan_side_by_side(const Nest& nest, int64_t n, int64_t x_stride, const T* x, int64_t y_stride, T* y, Total start,
+                       const Join& join) {
+  for_each_point(nest, 1, [&](int64_t x_offset, int64_t y_offset) {
+    for (int64_t begin = 0; begin < nest.sizes[0]; begin += kLines) {
+      const int64_t count = std::min(kLines, nest.sizes[0] - begin);
+      Total totals[kLines];
+      std::fill_n(totals, count, start);
+      const T* from = x + x_offset + begin;
+      T* to = y + y_offset + begin;
+      for (int64_t i = 0; i < n; ++i, from += x_stride, to += y_stride) {
+        const auto scan_row = [&](const Value<T>* in, Value<T>* out) {
+          for (int64_t j = 0; j < count; ++j) {
+            totals[j] = join(totals[j], static_cast<Total>(in[j]));
+            out[j] = static_cast<Value<T>>(totals[j]);
+          }
+        };
+        if constexpr (kIsHalf<T>) {
+          float row[kLines];
+          convert(from, row, count);
+          scan_row(row, row);
+          convert(row, to, count);
+        } else {
+          scan_row(from, to);
+        }
+      }
+    }
+  });
+}
+
+template <class T, class Total, class Join>
+void scan_line(int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stride, Total total, const Join& join) {
+  const auto scan_part = [&](int64_t count, const auto* in, int64_t in_stride, auto* out, int64_t out_stride) {
+    for (int64_t i = 0; i < count; ++i) {
+      total = join(total, static_cast<Total>(in[i * in_stride]));
+      out[i * out_stride] = static_cast<std::remove_pointer_t<decltype(out)>>(total);
+    }
+  };
+  if constexpr (!kIsHalf<T>) {
+    scan_part(n, from, x_stride, to, y_stride);
+  } else if (x_stride == 1 && y_stride == 1) {
+    float buffer[kLines];
+    for (int64_t begin = 0; begin < n; begin += kLines) {
+      const int64_t count = std::min(kLines, n - begin);
+      convert(from + begin, buffer, count);
+      scan_part(count, buffer, 1, buffer, 1);
+      convert(buffer, to + begin, count);
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      float value = widen(from[i * x_stride]);
+      scan_part(1, &value, 1, &value, 1);
+      to[i * y_stride] = T(value);
+    }
+  }
 }
 
 void scan(ScanOp op, const View& x, int dim, const View& y) {
@@ -98,15 +170,12 @@ void scan(ScanOp op, const View& x, int dim, const View& y) {
     // Floats are combined in double: the last of many sums is as exact as the first.
     using Total = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
     const auto run = [&](Total start, auto join) {
+      const Nest nest = other_dims(x, dim, y);
+      if (!x.shape.empty() && is_side_by_side(nest))
+        return scan_side_by_side(nest, x.shape[dim], x.strides[dim], x.as<const T>(), y.strides[dim], y.as<T>(), start,
+                                 join);
       for_each_line<T>(x, dim, y, [&](int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stride) {
-        Total total = start;
-        for (int64_t i = 0; i < n; ++i) {
-          total = join(total, static_cast<Total>(value_of(from[i * x_stride])));
-          if constexpr (std::is_integral_v<T> || std::is_floating_point_v<T>)
-            to[i * y_stride] = static_cast<T>(total);
-          else
-            to[i * y_stride] = T(static_cast<float>(total));
-        }
+        scan_line(n, from, x_stride, to, y_stride, start, join);
       });
     };
     switch (op) {
@@ -140,7 +209,7 @@ void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, con
     if constexpr (std::is_floating_point_v<T>) {
       int64_t step[4];
       for (int v = 0; v < 4; ++v) step[v] = scalar ? 0 : views[v]->strides[dim];
-      plain::for_each_run(views, [&](int64_t count, char* const* p, const int64_t* s) {
+      for_each_run(views, [&](int64_t count, char* const* p, const int64_t* s) {
         for (int64_t line = 0; line < count; ++line) {
           const auto at = [&](int v, int64_t i) -> T& { return reinterpret_cast<T*>(p[v] + line * s[v])[i * step[v]]; };
           // y is ascending, so exp(y[i] - y[i + 1]) is at most 1. Where it is 0, later elements contribute nothing, not
@@ -162,6 +231,34 @@ void logcumsumexp_grad(const View& g, const View& x, const View& y, int dim, con
   });
 }
 
+template <class T>
+void extremes_side_by_side(bool largest, const Nest& nest, const View& x, int dim, const View& values,
+                           const View& indices) {
+  const int64_t n = x.shape[dim], x_stride = x.strides[dim], y_stride = values.strides[dim];
+  const auto run = [&](auto is_better) {
+    for_each_point(nest, 1, [&](int64_t x_offset, int64_t y_offset) {
+      for (int64_t begin = 0; begin < nest.sizes[0]; begin += kLines) {
+        const int64_t count = std::min(kLines, nest.sizes[0] - begin);
+        const T* from = x.as<const T>() + x_offset + begin;
+        T* to = values.as<T>() + y_offset + begin;
+        int64_t *at = indices.as<int64_t>() + y_offset + begin, positions[kLines] = {};
+        T best[kLines];
+        std::copy_n(from, count, best);
+        for (int64_t i = 0; i < n; ++i, from += x_stride, to += y_stride, at += y_stride) {
+          for (int64_t j = 0; j < count; ++j) {
+            const bool better = is_nan(from[j]) || is_better(from[j], best[j]);
+            best[j] = better ? from[j] : best[j];
+            positions[j] = better ? i : positions[j];
+            to[j] = best[j];
+            at[j] = positions[j];
+          }
+        }
+      }
+    });
+  };
+  largest ? run([](T a, T b) { return a >= b; }) : run([](T a, T b) { return a <= b; });
+}
+
 void cum_extreme(bool largest, const View& x, int dim, const View& values, const View& indices) {
   if (x.numel == 0) return;
   const View* const views[] = {&values, &indices, &x};
@@ -169,6 +266,10 @@ void cum_extreme(bool largest, const View& x, int dim, const View& values, const
   if (divided(views, dim, of_part)) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
+    const Nest nest = other_dims(x, dim, values);
+    if constexpr (std::is_arithmetic_v<T>)
+      if (!x.shape.empty() && is_side_by_side(nest))
+        return extremes_side_by_side<T>(largest, nest, x, dim, values, indices);
     for_each_line<T>(x, dim, values, [&](int64_t n, const T* from, int64_t x_stride, T* to, int64_t stride) {
       int64_t* at = indices.as<int64_t>() + (to - values.as<T>());
       int64_t position = 0;
@@ -192,4 +293,4 @@ void install_scan(KernelTable& table) {
   table.cum_extreme = cum_extreme;
 }
 
-}  // namespace reel::cpu
+}  // namespace reel::cpu::REEL_ISA
