@@ -4,8 +4,8 @@
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/integer.h"
 #include "lib/cpu/simd/map.h"
-
 #include "lib/cpu/simd/special.h"
+
 // Unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
 namespace {
@@ -19,7 +19,15 @@ void unary(const void* functor, const View& x, const View& y) {
     case kFloat64: return map<double>(f, y, x);
     default: break;
   }
-  if (is_half(x.dtype)) return in_float32<unary<I>>(functor, x, y);
+  if (is_half(x.dtype)) {
+    // The sign is the first bit of both half types.
+    if constexpr (std::is_same_v<F, functors::Neg>)
+      return map_elements<uint16_t, uint16_t>([](uint16_t bits) { return bits ^ 0x8000; }, y, x);
+    else if constexpr (std::is_same_v<F, functors::Abs>)
+      return map_elements<uint16_t, uint16_t>([](uint16_t bits) { return bits & 0x7fff; }, y, x);
+    else
+      return in_float32<unary<I>>(functor, x, y);
+  }
   integer_unary[I](functor, x, y);
 }
 
