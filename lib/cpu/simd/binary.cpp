@@ -13,12 +13,23 @@ namespace {
 template <size_t I>
 using Functor = std::tuple_element_t<I, functors::BinaryList>;
 
+/// y = op(a, b), where b may be one number.
+template <class T, class F>
+void apply(const F& f, const View& a, const View& b, const View& y) {
+  if constexpr (std::is_same_v<F, functors::Pow>) {
+    bool is_number = y.numel > 1;
+    for (int d = 0; d < b.shape.size(); ++d) is_number = is_number && (b.shape[d] == 1 || b.strides[d] == 0);
+    if (is_number && with_short_power(*b.as<const T>(), [&](const auto& power) { map<T>(power, y, a); })) return;
+  }
+  map<T>(f, y, a, b);
+}
+
 template <size_t I>
 void binary(const void* functor, const View& a, const View& b, const View& y) {
   const auto& f = *static_cast<const Functor<I>*>(functor);
   switch (y.dtype) {
-    case kFloat32: return map<float>(f, y, a, b);
-    case kFloat64: return map<double>(f, y, a, b);
+    case kFloat32: return apply<float>(f, a, b, y);
+    case kFloat64: return apply<double>(f, a, b, y);
     default: break;
   }
   if (is_half(y.dtype)) return in_float32<binary<I>>(functor, a, b, y);

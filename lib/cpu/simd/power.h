@@ -103,21 +103,39 @@ inline double first_lane(const Batch<double>& x) {
   return _mm_cvtsd_f64(x);
 #endif
 }
-/// The usual case is one exponent for all lanes, mostly a small integer.
+/// Calls f with the function that raises to an exponent for which there is a short one; false, having done nothing, for
+/// others.
+template <class T, class F>
+bool with_short_power(T exponent, const F& f) {
+  using B = Batch<T>;
+  // The power of -0 is that of 0, and that of -infinity is infinity's.
+  const auto root = [](const B& x) {
+    const B infinity(std::numeric_limits<T>::infinity());
+    return sqrt(select(x == B(0) - infinity, infinity, x + B(0)));
+  };
+  if (exponent == T(2))
+    f([](const B& x) { return x * x; });
+  else if (exponent == T(1))
+    f([](const B& x) { return x; });
+  else if (exponent == T(3))
+    f([](const B& x) { return x * x * x; });
+  else if (exponent == T(-1))
+    f([](const B& x) { return B(1) / x; });
+  else if (exponent == T(0.5))
+    f(root);
+  else if (exponent == T(-0.5))
+    f([&root](const B& x) { return B(1) / root(x); });
+  else
+    return false;
+  return true;
+}
+/// The usual case is one exponent for all lanes.
 template <class T>
 Batch<T> pow(const Batch<T>& x, const Batch<T>& y) {
-  using B = Batch<T>;
   const T exponent = first_lane(y);
-  if (xsimd::all(y == B(exponent))) {
-    if (exponent == T(2)) return x * x;
-    if (exponent == T(1)) return x;
-    if (exponent == T(3)) return x * x * x;
-    if (exponent == T(-1)) return B(1) / x;
-    // The power of -0 is that of 0, and infinity's of -infinity that of infinity.
-    const B infinity(std::numeric_limits<T>::infinity());
-    if (exponent == T(-0.5)) return B(1) / sqrt(select(x == B(0) - infinity, infinity, x + B(0)));
-    if (exponent == T(0.5)) return sqrt(select(x == B(0) - infinity, infinity, x + B(0)));
-  }
+  Batch<T> result;
+  if (xsimd::all(y == Batch<T>(exponent)) && with_short_power(exponent, [&](const auto& power) { result = power(x); }))
+    return result;
   return power_of(x, y);
 }
 

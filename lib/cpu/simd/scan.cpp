@@ -134,28 +134,32 @@ void scan_side_by_side(const Nest& nest, int64_t n, int64_t x_stride, const T* x
   });
 }
 
+/// Scans n elements and returns the last total.
+template <class Total, class In, class Out, class Join>
+Total scan_run(int64_t n, const In* from, int64_t x_stride, Out* to, int64_t y_stride, Total total, const Join& join) {
+  for (int64_t i = 0; i < n; ++i) {
+    total = join(total, static_cast<Total>(from[i * x_stride]));
+    to[i * y_stride] = static_cast<Out>(total);
+  }
+  return total;
+}
+
 template <class T, class Total, class Join>
 void scan_line(int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stride, Total total, const Join& join) {
-  const auto scan_part = [&](int64_t count, const auto* in, int64_t in_stride, auto* out, int64_t out_stride) {
-    for (int64_t i = 0; i < count; ++i) {
-      total = join(total, static_cast<Total>(in[i * in_stride]));
-      out[i * out_stride] = static_cast<std::remove_pointer_t<decltype(out)>>(total);
-    }
-  };
   if constexpr (!kIsHalf<T>) {
-    scan_part(n, from, x_stride, to, y_stride);
+    scan_run(n, from, x_stride, to, y_stride, total, join);
   } else if (x_stride == 1 && y_stride == 1) {
     float buffer[kLines];
     for (int64_t begin = 0; begin < n; begin += kLines) {
       const int64_t count = std::min(kLines, n - begin);
       convert(from + begin, buffer, count);
-      scan_part(count, buffer, 1, buffer, 1);
+      total = scan_run(count, buffer, 1, buffer, 1, total, join);
       convert(buffer, to + begin, count);
     }
   } else {
     for (int64_t i = 0; i < n; ++i) {
       float value = widen(from[i * x_stride]);
-      scan_part(1, &value, 1, &value, 1);
+      total = scan_run(1, &value, 1, &value, 1, total, join);
       to[i * y_stride] = T(value);
     }
   }
@@ -276,7 +280,8 @@ void cum_extreme(bool largest, const View& x, int dim, const View& values, const
       auto best = value_of(from[0]);
       for (int64_t i = 0; i < n; ++i) {
         const auto value = value_of(from[i * x_stride]);
-        if (is_nan(value) || (largest ? value >= best : value <= best)) best = value, position = i;
+        if (is_nan(value) || (largest ? value >= best : value <= best)) [[unlikely]]
+          best = value, position = i;
         to[i * stride] = from[position * x_stride];
         at[i * stride] = position;
       }
