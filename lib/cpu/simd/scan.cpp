@@ -134,13 +134,17 @@ void scan_side_by_side(const Nest& nest, int64_t n, int64_t x_stride, const T* x
   });
 }
 
-/// Scans n elements and returns the last total.
+/// Scans n elements and returns the last total. A function of its own, which keeps the total in a register.
 template <class Total, class In, class Out, class Join>
-Total scan_run(int64_t n, const In* from, int64_t x_stride, Out* to, int64_t y_stride, Total total, const Join& join) {
-  for (int64_t i = 0; i < n; ++i) {
-    total = join(total, static_cast<Total>(from[i * x_stride]));
-    to[i * y_stride] = static_cast<Out>(total);
-  }
+[[gnu::noinline]] Total scan_run(int64_t n, const In* from, int64_t x_stride, Out* to, int64_t y_stride, Total total,
+                                 const Join& join) {
+  const auto scan_by = [&](int64_t x_step, int64_t y_step) {
+    for (int64_t i = 0; i < n; ++i) {
+      total = join(total, static_cast<Total>(from[i * x_step]));
+      to[i * y_step] = static_cast<Out>(total);
+    }
+  };
+  x_stride == 1 && y_stride == 1 ? scan_by(1, 1) : scan_by(x_stride, y_stride);
   return total;
 }
 
@@ -158,9 +162,8 @@ void scan_line(int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stri
     }
   } else {
     for (int64_t i = 0; i < n; ++i) {
-      float value = widen(from[i * x_stride]);
-      total = scan_run(1, &value, 1, &value, 1, total, join);
-      to[i * y_stride] = T(value);
+      total = join(total, static_cast<Total>(widen(from[i * x_stride])));
+      to[i * y_stride] = T(static_cast<float>(total));
     }
   }
 }
@@ -277,12 +280,13 @@ void cum_extreme(bool largest, const View& x, int dim, const View& values, const
     for_each_line<T>(x, dim, values, [&](int64_t n, const T* from, int64_t x_stride, T* to, int64_t stride) {
       int64_t* at = indices.as<int64_t>() + (to - values.as<T>());
       int64_t position = 0;
-      auto best = value_of(from[0]);
+      T element = from[0];
+      auto best = value_of(element);
       for (int64_t i = 0; i < n; ++i) {
         const auto value = value_of(from[i * x_stride]);
-        if (is_nan(value) || (largest ? value >= best : value <= best)) [[unlikely]]
-          best = value, position = i;
-        to[i * stride] = from[position * x_stride];
+        if (is_nan(value) || (largest ? value >= best : value <= best))
+          best = value, element = from[i * x_stride], position = i;
+        to[i * stride] = element;
         at[i * stride] = position;
       }
     });
