@@ -168,6 +168,23 @@ void scan_line(int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stri
   }
 }
 
+constexpr int kTogether = 4;
+
+/// Scans lines side by side, so that the sums of one do not wait for each other alone.
+template <class T, class Total, class Join>
+[[gnu::noinline]] void scan_together(int64_t n, const T* const* from, int64_t x_stride, T* const* to, int64_t y_stride,
+                                     Total start, const Join& join) {
+  const T *a = from[0], *b = from[1], *c = from[2], *d = from[3];
+  T *p = to[0], *q = to[1], *r = to[2], *s = to[3];
+  Total ta = start, tb = start, tc = start, td = start;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t at = i * x_stride, out = i * y_stride;
+    ta = join(ta, static_cast<Total>(a[at])), tb = join(tb, static_cast<Total>(b[at]));
+    tc = join(tc, static_cast<Total>(c[at])), td = join(td, static_cast<Total>(d[at]));
+    p[out] = static_cast<T>(ta), q[out] = static_cast<T>(tb), r[out] = static_cast<T>(tc), s[out] = static_cast<T>(td);
+  }
+}
+
 void scan(ScanOp op, const View& x, int dim, const View& y) {
   if (x.numel == 0) return;
   const View* const views[] = {&y, &x};
@@ -181,9 +198,20 @@ void scan(ScanOp op, const View& x, int dim, const View& y) {
       if (!x.shape.empty() && is_side_by_side(nest))
         return scan_side_by_side(nest, x.shape[dim], x.strides[dim], x.as<const T>(), y.strides[dim], y.as<T>(), start,
                                  join);
-      for_each_line<T>(x, dim, y, [&](int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stride) {
-        scan_line(n, from, x_stride, to, y_stride, start, join);
+      const T* from[kTogether];
+      T* to[kTogether];
+      int waiting = 0;
+      for_each_line<T>(x, dim, y, [&](int64_t n, const T* line, int64_t x_stride, T* result, int64_t y_stride) {
+        if constexpr (kIsHalf<T>) return scan_line(n, line, x_stride, result, y_stride, start, join);
+        from[waiting] = line, to[waiting] = result;
+        if (++waiting < kTogether) return;
+        if constexpr (!kIsHalf<T>) scan_together(n, from, x_stride, to, y_stride, start, join);
+        waiting = 0;
       });
+      const bool scalar = x.shape.empty();
+      for (int i = 0; i < waiting; ++i)
+        scan_line(scalar ? 1 : x.shape[dim], from[i], scalar ? 0 : x.strides[dim], to[i], scalar ? 0 : y.strides[dim],
+                  start, join);
     };
     switch (op) {
       case ScanOp::kSum: return run(0, [](Total a, Total b) { return a + b; });
