@@ -6,9 +6,10 @@
 #include "cuda/rows.h"
 #include "lib/functors/number.h"
 
-// Softmax, log-softmax and cross entropy over the last dimension, with gradients (cuda/rows.h has the division of
-// work). Cross entropy keeps two numbers of each row, with which its gradient makes the probabilities again: to compute
-// them takes less time than to write and read them, and no memory.
+// Softmax, log-softmax and cross entropy along a dimension, with gradients: along the last one by teams of threads
+// (cuda/rows.h has the division of work), along another one by a thread a column, of which neighbours read neighbours.
+// Cross entropy keeps two numbers of each row, with which its gradient makes the probabilities again: to compute them
+// takes less time than to write and read them, and no memory.
 namespace reel::cuda {
 namespace {
 
@@ -19,6 +20,16 @@ using functors::log;
 template <class W>
 struct RowNorm {
   W max, scale;
+};
+
+/// The elements that are computed along a dimension: n, `inner` apart, for each of `count` columns.
+struct ColumnExtent {
+  int64_t count, n, inner;
+  ColumnExtent(const View& x, int dim) : n(x.shape.empty() ? 1 : x.shape[dim]), inner(1) {
+    for (int d = dim + 1; d < x.shape.size(); ++d) inner *= x.shape[d];
+    count = x.numel / n;
+  }
+  __device__ int64_t begin(int64_t column) const { return column / inner * n * inner + column % inner; }
 };
 
 template <class T>
@@ -42,11 +53,12 @@ struct Softmax {
   __device__ W value(W x_or_exp, W max, W log_sum, W scale) const {
     return log ? x_or_exp - max - log_sum : x_or_exp * scale;
   }
-  __device__ void set_loss(int64_t row, W max, W sum, double total) const {
+  /// `from` is the first of the row's logits, which are `step` apart.
+  __device__ void set_loss(int64_t row, const T* from, int64_t step, W max, W sum, double total) const {
     const W log_sum = functors::log(sum);
     W value = 0;
     if (counts(row)) {
-      W expected = widen(x[row * rows.n + target[row]]) - max;
+      W expected = widen(from[target[row] * step]) - max;
       if (smoothing != W(0))  // label smoothing: part of the picked logit is replaced by the mean of all
         expected = (W(1) - smoothing) * expected +
                    smoothing * static_cast<W>(total / static_cast<double>(rows.n) - static_cast<double>(max));
@@ -89,7 +101,7 @@ __global__ void __launch_bounds__(kMaxTeam) softmax_register_kernel(Softmax<T> j
   if (!slice.valid) return;
 
   if (job.loss) {
-    if (slice.is_leader) job.set_loss(slice.row, max, sum, total);
+    if (slice.is_leader) job.set_loss(slice.row, job.x + slice.row * job.rows.n, 1, max, sum, total);
     return;
   }
   if (job.log) {
@@ -129,7 +141,7 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_multipass_kernel(const So
   all.sum = all.total();
 
   if (job.loss) {
-    if (slice.is_leader) job.set_loss(slice.row, all.max, all.sum, total);
+    if (slice.is_leader) job.set_loss(slice.row, from, 1, all.max, all.sum, total);
     return;
   }
   const W log_sum = log(all.sum), scale = W(1) / all.sum;
@@ -141,21 +153,52 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_multipass_kernel(const So
 }
 
 template <class T>
-void run(Softmax<T> job, int64_t numel, int64_t n) {
-  job.rows = make_row_teams<T>(numel / n, n, {job.x, job.y});
+__global__ void softmax_columns_kernel(const Softmax<T> job, const ColumnExtent columns) {
+  using W = Wide<T>;
+  const int64_t n = columns.n, inner = columns.inner;
+  for (int64_t column = first_index(); column < columns.count; column += index_step()) {
+    const int64_t begin = columns.begin(column);
+    const T* const from = job.x + begin;
+    const bool counts = job.counts(column);
+    OnlineSoftmax<W> all;
+    double total = 0;
+    for (int64_t i = 0; i < n && counts; ++i) {
+      const W item = widen(from[i * inner]);
+      all = MergeOnlineSoftmax()(all, OnlineSoftmax<W>{item, W(1)});
+      if (job.smoothing != W(0)) total += static_cast<double>(item);
+    }
+    all.sum = all.total();
+    if (job.loss) {
+      job.set_loss(column, from, inner, all.max, all.sum, total);
+      continue;
+    }
+    const W log_sum = log(all.sum), scale = W(1) / all.sum;
+    for (int64_t i = 0; i < n; ++i) {
+      const W item = widen(from[i * inner]);
+      job.y[begin + i * inner] = narrow<T>(job.value(job.log ? item : exp(item - all.max), all.max, log_sum, scale));
+    }
+  }
+}
+
+template <class T>
+void run(Softmax<T> job, const ColumnExtent& columns) {
+  const int64_t n = columns.n;
+  if (columns.inner > 1) {
+    job.rows.n = n;
+    return launch(softmax_columns_kernel<T>, blocks_for(columns.count), kThreads, 0, job, columns);
+  }
+  job.rows = make_row_teams<T>(columns.count, n, {job.x, job.y});
   with_held(job.rows, job.rows.aligned, [&](auto held, auto aligned) {
     launch(job.rows.fits_registers() ? softmax_register_kernel<T, held, aligned> : softmax_multipass_kernel<T>,
            job.rows.blocks(), job.rows.block(), 0, job);
   });
 }
 
-int64_t row_length(const View& x) { return x.shape.empty() ? 1 : x.shape.back(); }
-
-void softmax(bool log, const View& x, const View& y) {
+void softmax(bool log, const View& x, int dim, const View& y) {
   if (x.numel == 0) return;
   with_floating(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    run(Softmax<T>{.rows = {}, .x = x.as<const T>(), .y = y.as<T>(), .log = log}, x.numel, row_length(x));
+    run(Softmax<T>{.rows = {}, .x = x.as<const T>(), .y = y.as<T>(), .log = log}, ColumnExtent(x, dim));
   });
 }
 
@@ -172,8 +215,8 @@ bool cross_entropy(double smoothing, const View& logits, const View& target, con
                    .norms = norms ? norms->as<RowNorm<W>>() : nullptr,
                    .smoothing = static_cast<W>(smoothing),
                    .divisor = divisor ? divisor->as<const W>() : nullptr,
-                   .bounds = {check, row_length(logits)}},
-        logits.numel, row_length(logits));
+                   .bounds = {check, logits.shape[1]}},
+        ColumnExtent(logits, 1));
   });
   return false;
 }
@@ -238,12 +281,28 @@ __global__ void __launch_bounds__(kMaxThreads) softmax_grad_multipass_kernel(con
   }
 }
 
-void softmax_grad(bool log, const View& g, const View& y, const View& gx) {
+template <class T>
+__global__ void softmax_grad_columns_kernel(const SoftmaxGrad<T> job, const ColumnExtent columns) {
+  using W = Wide<T>;
+  for (int64_t column = first_index(); column < columns.count; column += index_step()) {
+    const int64_t begin = columns.begin(column), end = begin + columns.n * columns.inner;
+    W sum = 0;
+    for (int64_t i = begin; i < end; i += columns.inner) sum += job.term(widen(job.g[i]), widen(job.y[i]));
+    for (int64_t i = begin; i < end; i += columns.inner)
+      job.gx[i] = narrow<T>(job.value(widen(job.g[i]), widen(job.y[i]), sum));
+  }
+}
+
+void softmax_grad(bool log, const View& g, const View& y, int dim, const View& gx) {
   if (g.numel == 0) return;
+  const ColumnExtent columns(g, dim);
   with_floating(g.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const int64_t n = row_length(g);
-    const RowTeams rows = make_row_teams<T>(g.numel / n, n, {g.data, y.data, gx.data});
+    const int64_t n = columns.n;
+    if (columns.inner > 1)
+      return launch(softmax_grad_columns_kernel<T>, blocks_for(columns.count), kThreads, 0,
+                    SoftmaxGrad<T>{{}, log, g.as<const T>(), y.as<const T>(), gx.as<T>()}, columns);
+    const RowTeams rows = make_row_teams<T>(columns.count, n, {g.data, y.data, gx.data});
     with_held(rows, rows.aligned, [&](auto held, auto aligned) {
       launch(rows.fits_registers() ? softmax_grad_register_kernel<T, held, aligned> : softmax_grad_multipass_kernel<T>,
              rows.blocks(), rows.block(), 0, SoftmaxGrad<T>{rows, log, g.as<const T>(), y.as<const T>(), gx.as<T>()});
@@ -288,18 +347,46 @@ __global__ void __launch_bounds__(kMaxThreads) cross_entropy_grad_kernel(const C
   }
 }
 
+template <class T>
+__global__ void cross_entropy_grad_columns_kernel(const CrossEntropyGrad<T> job, const ColumnExtent columns) {
+  using W = Wide<T>;
+  const int64_t n = columns.n;
+  const W spread = job.smoothing / static_cast<W>(n);
+  for (int64_t column = first_index(); column < columns.count; column += index_step()) {
+    const int64_t begin = columns.begin(column), id = job.target[column];
+    const bool counts = id >= 0 && id < n;
+    W scale = counts ? job.g[column * job.g_step] : W(0);
+    if (counts && job.divisor) scale /= *job.divisor;
+    const RowNorm<W> norm = job.norms[column];
+    const W picked = scale * (W(1) - job.smoothing);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t at = begin + i * columns.inner;
+      const W share = counts ? (exp(widen(job.x[at]) - norm.max) * norm.scale - spread) * scale : W(0);
+      job.gx[at] = narrow<T>(i == id ? share - picked : share);
+    }
+  }
+}
+
 void cross_entropy_grad(double smoothing, const View& g, const View& logits, const View& norms, const View& target,
                         const View* divisor, const View& gx) {
   if (logits.numel == 0) return;
+  const ColumnExtent columns(logits, 1);
   with_floating(gx.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using W = Wide<T>;
-    const int64_t n = row_length(logits);
-    const RowTeams rows = make_row_teams<T>(logits.numel / n, n, {logits.data, gx.data}, CrossEntropyGrad<T>::kHeld);
-    launch(cross_entropy_grad_kernel<T>, rows.blocks(), rows.block(), 0,
-           CrossEntropyGrad<T>{rows, g.as<const W>(), g.strides[0], logits.as<const T>(), norms.as<const RowNorm<W>>(),
-                               target.as<const int64_t>(), static_cast<W>(smoothing),
-                               divisor ? divisor->as<const W>() : nullptr, gx.as<T>()});
+    CrossEntropyGrad<T> job{{},
+                            g.as<const W>(),
+                            g.strides[0],
+                            logits.as<const T>(),
+                            norms.as<const RowNorm<W>>(),
+                            target.as<const int64_t>(),
+                            static_cast<W>(smoothing),
+                            divisor ? divisor->as<const W>() : nullptr,
+                            gx.as<T>()};
+    if (columns.inner > 1)
+      return launch(cross_entropy_grad_columns_kernel<T>, blocks_for(columns.count), kThreads, 0, job, columns);
+    job.rows = make_row_teams<T>(columns.count, columns.n, {logits.data, gx.data}, CrossEntropyGrad<T>::kHeld);
+    launch(cross_entropy_grad_kernel<T>, job.rows.blocks(), job.rows.block(), 0, job);
   });
 }
 

@@ -135,14 +135,15 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
 
 namespace {
 
-/// The fused kernel: rows [n, classes], one loss each, reduced. Of half types the result is float32.
-Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smoothing, Reduction reduction) {
-  const Tensor x = rows.contiguous();
+/// The fused kernel: logits [n, classes, d…], whose losses have the targets' shape, reduced. Of half types the result
+/// is float32.
+Tensor fused_cross_entropy(const Tensor& logits, const Targets& targets, double smoothing, Reduction reduction) {
+  const Tensor x = logits.contiguous();
   const View& view = view_of(x);
-  const int64_t n = view.shape[0];
   const Tensor& ids = targets.ids;
+  const int64_t n = view_of(ids).numel;
   const DType wide = compute_dtype(view.dtype);
-  Tensor losses = make_tensor({n}, wide, x.device()), norms;
+  Tensor losses = make_tensor(view_of(ids).shape, wide, x.device()), norms;
   if (recording(x)) norms = make_tensor({n, 2}, wide, x.device());
   double scale = 1;
   Tensor divisor;  // where rows may be ignored on a GPU, with which this does not synchronize
@@ -157,7 +158,7 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
   Tensor y = losses;
   if (reduction != kNoReduction) {
     NoGrad guard;
-    y = n == 1 ? losses.view({}) : sum(losses);
+    y = n == 1 ? losses.reshape({}) : sum(losses);
     if (scale != 1) y = y * scale;
     if (divisor.defined() && n == 0) y = y / divisor;  // there was no row to divide
   }
@@ -166,17 +167,17 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
            [x = SavedTensor(x), norms = SavedTensor(norms), ids = SavedTensor(ids), scale, divisor,
             smoothing](Backward& back) {
              const Tensor logits = back.get(x), t = back.get(ids);
-             Tensor g = back.grad().expand({logits.size(0)});
-             if (scale != 1) g = g * scale;
+             Tensor g = scale == 1 ? back.grad() : back.grad() * scale;
              if (back.create_graph()) {
                if (divisor.defined()) g = g / divisor;
                const int64_t classes = logits.size(1);
                const Tensor p = softmax(to_compute(logits), 1);
-               const Tensor hot = one_hot(where(t < 0, 0, t), classes).to(p.dtype()) * (1 - smoothing);
-               const Tensor gap = p - hot - smoothing / static_cast<double>(classes);
+               const Tensor hot = movedim(one_hot(where(t < 0, 0, t), classes), -1, 1).to(p.dtype());
+               const Tensor gap = p - hot * (1 - smoothing) - smoothing / static_cast<double>(classes);
                return back.set(0, where(t < 0, 0, g).unsqueeze(1) * gap);
              }
              Tensor gx = make_tensor(logits.shape(), logits.dtype(), logits.device());
+             g = g.dim() ? g.flatten() : g.expand({t.numel()});
              kernels_of(logits).cross_entropy_grad(smoothing, view_of(g), view_of(logits), view_of(back.get(norms)),
                                                    view_of(t), view_if(divisor), view_of(gx));
              back.set(0, std::move(gx));
@@ -184,12 +185,19 @@ Tensor cross_entropy_rows(const Tensor& rows, const Targets& targets, double smo
   return y;
 }
 
+/// The weights of classes in x's type, as they broadcast to x [n, classes, d…].
+Tensor class_column(const Tensor& weight, const Tensor& x) {
+  Shape column{x.size(1)};
+  while (column.size() < x.dim() - 1) column.push_back(1);
+  return weight.to(x.dtype()).reshape(column);
+}
+
 /// Class weights weigh the share of the target and, each class by its own, the share of all classes.
-Tensor weighted_smooth_rows(const Tensor& x, const Targets& targets, const Tensor& weights, const Tensor& weight,
-                            double smoothing) {
+Tensor weighted_smooth_losses(const Tensor& x, const Targets& targets, const Tensor& weights, const Tensor& weight,
+                              double smoothing) {
   const Tensor log_probs = log_softmax(x, 1);
   const Tensor nll = -gather(log_probs, 1, targets.places().unsqueeze(1)).squeeze(1);
-  const Tensor all = -sum(log_probs * weight.to(x.dtype()), 1);
+  const Tensor all = -sum(log_probs * class_column(weight, x), 1);
   return targets.masked((1 - smoothing) * weights * nll + smoothing / static_cast<double>(x.size(1)) * all);
 }
 
@@ -201,34 +209,22 @@ Tensor soft_cross_entropy(const Tensor& x, const Tensor& target, const CrossEntr
   if (options.weight.defined()) {
     REEL_CHECK(options.weight.shape() == Shape{classes}, "cross_entropy: class weights of shape ",
                options.weight.shape(), " for ", classes, " classes");
-    Shape column{classes};
-    while (column.size() < x.dim() - 1) column.push_back(1);
-    share = share * options.weight.to(x.dtype()).reshape(column);
+    share = share * class_column(options.weight, x);
   }
   const Tensor losses = -sum(log_softmax(x, 1) * share, 1);
   return reduced("cross_entropy", losses, options.reduction);
 }
 
-/// Targets that are classes, for logits that the fused kernel takes only as rows, if at all: of several dimensions or
-/// of one, or with class weights.
+/// Targets that are classes, for logits of one dimension, or with class weights.
 Tensor hard_cross_entropy(const Tensor& logits, const Targets& targets, const CrossEntropyLossOptions& options) {
   const char* op = "cross_entropy";
   const double smoothing = options.label_smoothing;
   return for_one_row(logits, [&](const Tensor& x) {
-    const bool spatial = x.dim() > 2;
-    const Targets flat = spatial ? Targets{targets.ids.flatten(), targets.ignoring, targets.kept} : targets;
-    const int64_t classes = x.size(1);
-    const Tensor rows = spatial ? x.flatten(2).transpose(1, 2).reshape({flat.ids.numel(), classes}) : x;
-    Tensor y;
-    if (options.weight.defined()) {
-      const Tensor weights = row_weights(op, options.weight, flat, classes, rows.dtype());
-      const Tensor losses = smoothing == 0 ? cross_entropy_rows(rows, flat, 0, kNoReduction) * weights
-                                           : weighted_smooth_rows(rows, flat, weights, options.weight, smoothing);
-      y = reduced_rows(op, losses, flat, weights, options.reduction);
-    } else {
-      y = cross_entropy_rows(rows, flat, smoothing, options.reduction);
-    }
-    return spatial && options.reduction == kNoReduction ? y.reshape(targets.ids.shape()) : y;
+    if (!options.weight.defined()) return fused_cross_entropy(x, targets, smoothing, options.reduction);
+    const Tensor weights = row_weights(op, options.weight, targets, x.size(1), x.dtype());
+    const Tensor losses = smoothing == 0 ? fused_cross_entropy(x, targets, 0, kNoReduction) * weights
+                                         : weighted_smooth_losses(x, targets, weights, options.weight, smoothing);
+    return reduced_rows(op, losses, targets, weights, options.reduction);
   });
 }
 
@@ -251,13 +247,13 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
     });
   }
   REEL_CHECK(options.reduction != kBatchMean, op, ": kBatchMean is a reduction of kl_div");
-  if (shape.size() == 2 && !options.weight.defined()) {
+  if (!one && !options.weight.defined()) {
     // The kernel takes logits of half types as they are, and its losses are float32: autocast need not cast the logits.
     const DType result = is_autocast_enabled() ? compute_dtype(logits.dtype()) : logits.dtype();
     return call("cross_entropy", {logits, target}, {}, [&](const Tensor& logits, const Tensor& target) {
       // The targets are checked before anything is copied.
       const Targets targets = read_targets(op, target, logits, options.ignore_index, options.reduction != kMean);
-      return cross_entropy_rows(logits, targets, smoothing, options.reduction).to(result);
+      return fused_cross_entropy(logits, targets, smoothing, options.reduction).to(result);
     });
   }
   return call("cross_entropy(composed)", {logits, target}, {}, [&](const Tensor& logits, const Tensor& target) {

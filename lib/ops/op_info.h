@@ -185,7 +185,6 @@ inline constexpr auto kOps = [] {
       // softmax.cpp
       {.name = "softmax", .autocast = kToFloat32},
       {.name = "log_softmax", .autocast = kToFloat32},
-      {.name = "softmax(across)", .compute = kInFloat32, .trace = kParts},
       {.name = "gumbel_softmax", .autocast = kToFloat32, .trace = kParts},
       // attention.cpp
       {.name = "scaled_dot_product_attention", .autocast = kToHalf, .trace = kParts},

@@ -7,38 +7,19 @@ Tensor gradient_of(bool log, const Tensor& g, const Tensor& y, int64_t dim) {
   return log ? g - exp(y) * sum(g, dim, true) : y * (g - sum(g * y, dim, true));
 }
 
-/// Along the last dimension of a contiguous x.
-Tensor softmax_rows(bool log, const Tensor& x) {
+Tensor softmax_of(bool log, const Tensor& x, int dim) {
   const View& xv = view_of(x);
   Tensor y = make_tensor(xv.shape, xv.dtype, x.device());
-  kernels_of(y).softmax(log, xv, view_of(y));
+  kernels_of(y).softmax(log, xv, dim, view_of(y));
   if (recording(x))
-    record(log ? "log_softmax" : "softmax", y, inputs(x), [log, y = SavedTensor::output(y)](Backward& back) {
+    record(log ? "log_softmax" : "softmax", y, inputs(x), [log, dim, y = SavedTensor::output(y)](Backward& back) {
       const Tensor g = back.grad().contiguous(), yt = back.get(y);
-      if (back.create_graph()) return back.set(0, gradient_of(log, g, yt, -1));
+      if (back.create_graph()) return back.set(0, gradient_of(log, to_compute(g), to_compute(yt), dim).to(g.dtype()));
       Tensor gx = make_tensor(g.shape(), g.dtype(), g.device());
-      kernels_of(g).softmax_grad(log, view_of(g), view_of(yt), view_of(gx));
+      kernels_of(g).softmax_grad(log, view_of(g), view_of(yt), dim, view_of(gx));
       back.set(0, std::move(gx));
     });
   return y;
-}
-
-/// Along any dimension, by reductions: the kernel would need a transposed copy before and another one after it, which
-/// cost several times as much.
-Tensor softmax_across(bool log, const Tensor& x, int dim) {
-  return call("softmax(across)", {x}, {}, [&](const Tensor& x) {
-    const Tensor y = no_grad([&] {
-      Tensor z = x - amax(x, dim, true);
-      if (log) return z.sub_(reel::log(sum(exp(z), dim, true)));
-      z = exp(z);
-      return z.div_(sum(z, dim, true));
-    });
-    if (recording(x))
-      record(log ? "log_softmax" : "softmax", y, inputs(x), [log, dim, y = SavedTensor::output(y)](Backward& back) {
-        back.set(0, gradient_of(log, back.grad(), back.get(y), dim));
-      });
-    return y;
-  });
 }
 
 Tensor softmax_along(Op op, bool log, const Tensor& x, int64_t dim) {
@@ -47,10 +28,8 @@ Tensor softmax_along(Op op, bool log, const Tensor& x, int64_t dim) {
   REEL_CHECK(is_floating_point(xv.dtype), op, ": a tensor of ", xv.dtype,
              "; convert it to a floating point type first");
   return call(op, {x}, {{"dim", d}}, [&](const Tensor& x) {
-    const View& view = view_of(x);
-    if (view.shape.empty()) return softmax_rows(log, x.reshape({1})).reshape({});
-    if (d == view.shape.size() - 1 || view.numel == 0) return softmax_rows(log, x.contiguous());
-    return softmax_across(log, x.contiguous(), d);
+    if (view_of(x).shape.empty()) return softmax_of(log, x.reshape({1}), 0).reshape({});
+    return softmax_of(log, x.contiguous(), d);
   });
 }
 

@@ -380,4 +380,44 @@ TEST_CASE("Huber's loss is curved where input and target are equal", "[ops]") {
   CHECK(curvature([](const Tensor& x, const Tensor& t) { return smooth_l1_loss(x, t, {.beta = 0.5}); }) == 2);
 }
 
+TEST_CASE("cross entropy of the pixels of images is that of rows", "[ops]") {
+  for (const DType dtype : {kFloat32, kFloat64, kBFloat16})
+    for (const double smoothing : {0., 0.1})
+      for (const int64_t classes : {1, 3, 70}) {
+        INFO(dtype << ", smoothing " << smoothing << ", " << classes << " classes");
+        const Tensor images = randn({2, 9, 13, classes}).to(dtype).requires_grad_();  // the classes are moved in front
+        const Tensor t = floor(rand({2, 9, 13}) * (classes + 1)).to(kInt64) - 1;      // -1 is ignored
+        const Tensor g = rand({2, 9, 13}).to(dtype);
+        const CrossEntropyLossOptions options{
+            .ignore_index = -1, .reduction = kNoReduction, .label_smoothing = smoothing};
+        const Tensor x = images.permute({0, 3, 1, 2}), rows = images.flatten(0, 2);
+        const Tensor losses = cross_entropy(x, t, options), expected = cross_entropy(rows, t.flatten(), options);
+        const double tolerance = dtype == kBFloat16 ? 2e-2 : 1e-5;
+        CHECK(allclose(losses.flatten(), expected, tolerance, tolerance));
+        const Tensor gx = grad({losses}, {images}, {g}, {.retain_graph = true})[0],
+                     gr = grad({expected}, {images}, {g.flatten()}, {.retain_graph = true})[0];
+        CHECK(allclose(gx, gr, tolerance, tolerance));
+        const CrossEntropyLossOptions mean{.ignore_index = -1, .label_smoothing = smoothing};
+        CHECK(allclose(grad({cross_entropy(x, t, mean)}, {images})[0],
+                       grad({cross_entropy(rows, t.flatten(), mean)}, {images})[0], tolerance, tolerance));
+      }
+}
+
+TEST_CASE("softmax along any dimension is that of rows", "[ops]") {
+  Tensor x = randn({3, 70, 5, 21}, {.dtype = kFloat64});
+  x[0].select(1, 0).fill_(-INFINITY), x[1][3].fill_(INFINITY), x[2][4][1].fill_(NAN);
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16})
+    for (int64_t dim = 0; dim < 4; ++dim) {
+      INFO(dtype << ", dimension " << dim);
+      const Tensor in = x.to(dtype).clone().requires_grad_(), g = randn(x.shape()).to(dtype);
+      const double tolerance = dtype == kFloat16 ? 2e-3 : 1e-5;
+      const auto same = [&](const Tensor& a, const Tensor& b) { return allclose(a, b, tolerance, tolerance, true); };
+      for (const auto f : {softmax, log_softmax}) {
+        const Tensor y = f(in, dim), expected = movedim(f(movedim(in, dim, -1), -1), -1, dim);
+        CHECK(same(y, expected));
+        CHECK(same(grad({y}, {in}, {g})[0], grad({expected}, {in}, {g})[0]));
+      }
+    }
+}
+
 }  // namespace reel

@@ -93,11 +93,12 @@ struct KernelTable {
   void (*segment_softmax)(const View& x, const View& offsets, const View& y);
   void (*segment_softmax_grad)(const View& g, const View& y, const View& offsets, const View& gx);
 
-  // Rows: contiguous [rows, n], float32 or float64.
-  void (*softmax)(bool log, const View& x, const View& y);
-  void (*softmax_grad)(bool log, const View& g, const View& y, const View& gx);
-  // loss[i] = -Σ t log softmax(logits[i]) for t = (1 - smoothing) one_hot(target[i]) + smoothing / n; 0 where the
-  // target is negative. Losses are divided by the divisor, if any: one number of the losses' type. Half logits have
+  // Along dimension dim of contiguous tensors, float32 or float64.
+  void (*softmax)(bool log, const View& x, int dim, const View& y);
+  void (*softmax_grad)(bool log, const View& g, const View& y, int dim, const View& gx);
+  // Logits are contiguous, [n, classes, d…]; row i is those along dimension 1 at place i of [n, d…].
+  // loss[i] = -Σ t log softmax(logits[i]) for t = (1 - smoothing) one_hot(target[i]) + smoothing / classes; 0 where
+  // the target is negative. Losses are divided by the divisor, if any: one number of the losses' type. Half logits have
   // float32 losses. norms [rows, 2] of the losses' type, if wanted, are what makes the softmax again: the logits'
   // maximum m, and 1 / Σ exp(logits - m). With `check`: true, where the device can say so, if a target is out of range.
   bool (*cross_entropy)(double smoothing, const View& logits, const View& target, const View* divisor, const View& loss,
