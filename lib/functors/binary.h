@@ -186,8 +186,45 @@ struct FloorDivide {
   template <class T> REEL_HD T grad_b(T g, T, T, T) const { return zeros_like(g); }
 };
 
+// Losses of a prediction a and a target b, each element by itself.
+
+struct SquaredError {
+  static constexpr int save_a = kA | kB, save_b = kA | kB;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T a, T b) const { const T d = a - b; return d * d; }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return g * (T(2) * (a - b)); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return g * (T(2) * (b - a)); }
+};
+/// Huber's function of the difference d, c (d - c / 2) / divisor for c, which is d clamped to ±delta.
+struct HuberError {
+  double delta, divisor;
+  static constexpr int save_a = kA | kB, save_b = kA | kB;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T clamped(T d) const {
+    d = select(d < T(-delta), T(-delta), d);
+    return select(d > T(delta), T(delta), d);
+  }
+  template <class T> REEL_HD T operator()(T a, T b) const {
+    const T d = a - b, c = clamped(d);
+    return c * (d - c * T(0.5)) / T(divisor);
+  }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return g * (clamped(a - b) / T(divisor)); }
+  template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return g * (clamped(b - a) / T(divisor)); }
+};
+/// -(b log σ(a) + (1 - b) log σ(-a)), in which each term is exact by itself, so nothing cancels.
+struct LogisticLoss {
+  static constexpr int save_a = kA | kB, save_b = kA;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T a, T b) const {
+    const T rest = log1p_exp(-abs(a)), negative = select(a > T(0), T(0), a), positive = select(a > T(0), a, T(0));
+    return (T(1) - b) * (positive + rest) - b * (negative - rest);
+  }
+  template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return g * ((T(1) - b) * sigmoid(a) - b * sigmoid(-a)); }
+  template <class T> REEL_HD T grad_b(T g, T a, T, T) const { return -(g * a); }
+};
+
 using BinaryList = std::tuple<Add, Sub, Mul, Div, Pow, Maximum, Minimum, Hypot, Atan2, Logaddexp, Xlogy, Prelu, Fmod,
-                              Remainder, FloorDivide>;
+                              Remainder, FloorDivide, SquaredError, HuberError, LogisticLoss>;
 
 // clang-format on
 

@@ -4,6 +4,7 @@
 
 #include "lib/device/kernels/id_check.h"
 #include "lib/ops/internal.h"
+#include "lib/ops/pointwise.h"
 
 namespace reel {
 namespace {
@@ -343,10 +344,13 @@ Tensor weighted(const char* op, const Tensor& y, const Tensor& weight) {
 /// max(0, x)
 Tensor hinge(const Tensor& x) { return clamp(x, 0); }
 
-/// Huber's function of a difference d: c (d - c / 2) for d clamped to ±delta, c.
-Tensor huber(const Tensor& d, double delta) {
-  const Tensor c = clamp(d, -delta, delta);
-  return c * (d - c * 0.5);
+/// f(x, t) by the kernel of the functor or, where the parts of ops are written down, by its formula.
+template <class F>
+Tensor losses_by(Op op, const F& f, const Tensor& x, const Tensor& t) {
+  if (is_tracing()) return f(x, t);
+  const Device device = common_device(op, {&x, &t});
+  const Tensor a = x.to(device);
+  return binary_same(op, a, t.to(device), a, f);
 }
 
 }  // namespace
@@ -356,20 +360,26 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  return loss_of("mse_loss", reduction, input, target, [](const Tensor& x, const Tensor& t) { return square(x - t); });
+  constexpr Op op = "mse_loss";
+  return loss_of(op, reduction, input, target,
+                 [&](const Tensor& x, const Tensor& t) { return losses_by(op, functors::SquaredError(), x, t); });
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& options) {
+  constexpr Op op = "smooth_l1_loss";
   const double beta = options.beta;
-  REEL_CHECK(beta >= 0, "smooth_l1_loss: beta ", beta, " is negative");
-  return loss_of("smooth_l1_loss", options.reduction, input, target,
-                 [&](const Tensor& x, const Tensor& t) { return beta == 0 ? abs(x - t) : huber(x - t, beta) / beta; });
+  REEL_CHECK(beta >= 0, op, ": beta ", beta, " is negative");
+  return loss_of(op, options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+    return beta == 0 ? abs(x - t) : losses_by(op, functors::HuberError{beta, beta}, x, t);
+  });
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& options) {
-  REEL_CHECK(options.delta > 0, "huber_loss: delta ", options.delta, " is not positive");
-  return loss_of("huber_loss", options.reduction, input, target,
-                 [&](const Tensor& x, const Tensor& t) { return huber(x - t, options.delta); });
+  constexpr Op op = "huber_loss";
+  REEL_CHECK(options.delta > 0, op, ": delta ", options.delta, " is not positive");
+  return loss_of(op, options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+    return losses_by(op, functors::HuberError{options.delta, 1}, x, t);
+  });
 }
 
 // ---- probabilities --------------------------------------------------------------------------------------------------
@@ -405,6 +415,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
   constexpr Op op = "binary_cross_entropy_with_logits";
   check_same_shape(op, logits, target);
   return loss_of(op, options.reduction, logits, target, [&](const Tensor& x, const Tensor& t) {
+    if (!options.pos_weight.defined())
+      return weighted(op, losses_by(op, functors::LogisticLoss(), x, t), options.weight);
     // log(1 - σ(x)) is log σ(-x): each term is exact by itself, so nothing cancels.
     const Tensor share = weighted(op, t, options.pos_weight);
     return weighted(op, -(share * logsigmoid(x) + (1 - t) * logsigmoid(-x)), options.weight);

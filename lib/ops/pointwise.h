@@ -200,15 +200,14 @@ struct BinaryRule {
 /// The operands are what the kernels take: of one dtype, but that a number beside halves is a float32. `leading` is one
 /// of them that has the result's dtype and device.
 template <class F>
-Tensor binary_same(Op op, const Tensor& a, const Tensor& b, const Tensor& leading) {
+Tensor binary_same(Op op, const Tensor& a, const Tensor& b, const Tensor& leading, const F& f = {}) {
   if (op.concerns(op_modes)) [[unlikely]]
     return call_in_modes(op, {a, b}, {},
-                         [&](const Tensor& a, const Tensor& b) { return binary_same<F>(op, a, b, leading); });
+                         [&](const Tensor& a, const Tensor& b) { return binary_same<F>(op, a, b, leading, f); });
   const View &av = view_of(a), &bv = view_of(b);
   if (!av.contiguous || !bv.contiguous) [[unlikely]]
     if (const auto order = memory_order(broadcast_shapes(av.shape, bv.shape, op), {&av, &bv}))
-      return order->undo(binary_same<F>(op, order->apply(a), order->apply(b), leading));
-  const F f;
+      return order->undo(binary_same<F>(op, order->apply(a), order->apply(b), leading, f));
   const DType dtype = view_of(leading).dtype;
   Tensor y;
   if (av.shape == bv.shape) {
