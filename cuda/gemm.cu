@@ -351,6 +351,36 @@ void gemm(const Gemm& g) {
   }
 }
 
-void install_gemm(KernelTable& table) { table.gemm = gemm; }
+namespace {
+
+/// A thread computes an element of C, of unsigned numbers.
+template <class T>
+__global__ void integer_gemm_kernel(const Gemm g) {
+  const int64_t size = g.m * g.n;
+  const int64_t a_row = g.trans_a ? 1 : g.lda, a_column = g.trans_a ? g.lda : 1;
+  const int64_t b_row = g.trans_b ? 1 : g.ldb, b_column = g.trans_b ? g.ldb : 1;
+  for (int64_t at = first_index(); at < g.batch * size; at += index_step()) {
+    const int64_t batch = at / size, i = at % size / g.n, j = at % g.n;
+    const T* const a = static_cast<const T*>(g.a) + batch * g.stride_a + i * a_row;
+    const T* const b = static_cast<const T*>(g.b) + batch * g.stride_b + j * b_column;
+    T sum = 0;
+    for (int64_t p = 0; p < g.k; ++p) sum = static_cast<T>(sum + a[p * a_column] * b[p * b_row]);
+    static_cast<T*>(g.c)[batch * g.stride_c + i * g.ldc + j] = sum;
+  }
+}
+
+void integer_gemm(const Gemm& g) {
+  with_word(g.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    launch(integer_gemm_kernel<T>, blocks_for(g.batch * g.m * g.n), kThreads, 0, g);
+  });
+}
+
+}  // namespace
+
+void install_gemm(KernelTable& table) {
+  table.gemm = gemm;
+  table.integer_gemm = integer_gemm;
+}
 
 }  // namespace reel::cuda

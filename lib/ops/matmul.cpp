@@ -46,25 +46,27 @@ Tensor product(const char* op, const Operand& a, const Operand& b, const Tensor&
   const bool batched = view.shape.size() == 3;
   const Tensor y = make_tensor(batched ? Shape{a.batch(), m, n} : Shape{m, n}, view.dtype, a.held.device());
   const Tensor row = bias.defined() ? bias.contiguous() : bias;
-  kernels_of(y).gemm({.dtype = view.dtype,
-                      .trans_a = a.transposed,
-                      .trans_b = b.transposed,
-                      .m = m,
-                      .n = n,
-                      .k = k,
-                      .a = a.data,
-                      .lda = a.ld,
-                      .b = b.data,
-                      .ldb = b.ld,
-                      .c = view_of(y).data,
-                      .ldc = n,
-                      .alpha = alpha,
-                      .bias = row.defined() ? view_of(row).data : nullptr,
-                      .batch = a.batch(),
-                      .stride_a = a.stride(),
-                      .stride_b = b.stride(),
-                      .stride_c = m * n,
-                      .relu = with_relu});
+  const KernelTable& kernels = kernels_of(y);
+  (is_floating_point(view.dtype) ? kernels.gemm
+                                 : kernels.integer_gemm)({.dtype = view.dtype,
+                                                          .trans_a = a.transposed,
+                                                          .trans_b = b.transposed,
+                                                          .m = m,
+                                                          .n = n,
+                                                          .k = k,
+                                                          .a = a.data,
+                                                          .lda = a.ld,
+                                                          .b = b.data,
+                                                          .ldb = b.ld,
+                                                          .c = view_of(y).data,
+                                                          .ldc = n,
+                                                          .alpha = alpha,
+                                                          .bias = row.defined() ? view_of(row).data : nullptr,
+                                                          .batch = a.batch(),
+                                                          .stride_a = a.stride(),
+                                                          .stride_b = b.stride(),
+                                                          .stride_c = m * n,
+                                                          .relu = with_relu});
   return y;
 }
 
@@ -74,16 +76,10 @@ void check_types(const char* op, const Tensor& a, const Tensor& b) {
   common_device(op, {&a, &b});
 }
 
-// Integers, exactly: as sums of products.
-Tensor product_of_integers(const Tensor& a, const Tensor& b) {
-  constexpr int64_t kAtOnce = int64_t{1} << 18;  // products
-  const int64_t m = a.size(-2), rows = std::max<int64_t>(kAtOnce / std::max<int64_t>(b.numel(), 1), 1);
-  std::vector<Tensor> parts;
-  for (int64_t i = 0; i == 0 || i < m; i += rows) {
-    const Tensor some = a.narrow(-2, i, std::min(rows, m - i));
-    parts.push_back(sum(some.unsqueeze(-1) * b.unsqueeze(-3), -2).to(a.dtype()));
-  }
-  return parts.size() == 1 ? parts[0] : cat(parts, -2);
+// Integers, exactly; of bools it is true where a pair of them is.
+Tensor product_of_integers(const char* op, const Tensor& a, const Tensor& b) {
+  if (a.dtype() == kBool) return product_of_integers(op, a.to(kInt32), b.to(kInt32)).to(kBool);
+  return product(op, operand(a), operand(b));
 }
 
 }  // namespace
@@ -97,7 +93,7 @@ Tensor mm(const Tensor& a, const Tensor& b) {
     REEL_CHECK(av.shape.size() == 2 && bv.shape.size() == 2, "mm: expected two matrices, got shapes ", av.shape,
                " and ", bv.shape);
     REEL_CHECK(av.shape[1] == bv.shape[0], "mm: inner sizes differ, ", av.shape, " x ", bv.shape);
-    if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
+    if (!is_floating_point(av.dtype)) return product_of_integers("mm", a, b);
     const Tensor y = product("mm", operand(a), operand(b));
     if (recording(a, b))
       record("mm", y, inputs(a, b), [a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
@@ -267,7 +263,7 @@ Tensor scaled_bmm(const Tensor& a, const Tensor& b, double alpha) {
   REEL_CHECK(av.shape.size() == 3 && bv.shape.size() == 3 && av.shape[0] == bv.shape[0],
              "bmm: expected two equally long batches of matrices, got shapes ", av.shape, " and ", bv.shape);
   REEL_CHECK(av.shape[2] == bv.shape[1], "bmm: inner sizes differ, ", av.shape, " x ", bv.shape);
-  if (!is_floating_point(av.dtype)) return product_of_integers(a, b);
+  if (!is_floating_point(av.dtype)) return product_of_integers("bmm", a, b);
   const Tensor y = product("bmm", operand(a), operand(b), {}, false, alpha);
   if (recording(a, b))
     record("bmm", y, inputs(a, b),
@@ -343,7 +339,13 @@ Tensor dot(const Tensor& a, const Tensor& b) {
     check_types("dot", a, b);
     REEL_CHECK(a.dim() == 1 && a.shape() == b.shape(), "dot: expected two vectors of one length, got shapes ",
                a.shape(), " and ", b.shape());
-    return matmul(a, b);
+    if (!recording(a, b)) return matmul(a, b);
+    const Tensor y = no_grad([&] { return matmul(a, b); });
+    record("dot", y, inputs(a, b), [a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
+      if (back.needs(0)) back.set(0, back.grad() * back.get(b));
+      if (back.needs(1)) back.set(1, back.grad() * back.get(a));
+    });
+    return y;
   });
 }
 

@@ -1,3 +1,4 @@
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "reel/autograd.h"
@@ -227,6 +228,43 @@ TEST_CASE("products are right at every edge of their blocks", "[ops]") {
             for (const Tensor& right : {b, turned(b)}) REQUIRE(equal(mv(mm(left, right), x), expected));
           REQUIRE(equal(mv(linear(a, b.t().contiguous(), bias) - bias, x), expected));
         }
+}
+
+TEST_CASE("products of integers are exact, and wrap", "[ops]") {
+  for (const DType dtype : {kInt64, kInt32, kUInt8})
+    for (const auto& [m, k, n] :
+         {std::array<int64_t, 3>{1, 1, 1}, {1, 70, 9}, {9, 70, 1}, {2, 7, 600}, {33, 18, 65}, {5, 0, 3}})
+      for (const int layout : {0, 1, 2, 3}) {
+        INFO(dtype << ", " << m << " x " << k << " x " << n << ", layout " << layout);
+        const Tensor a = floor(rand(layout & 1 ? Shape{k, m} : Shape{m, k}) * 2000).to(kInt64).to(dtype);
+        const Tensor b = floor(rand(layout & 2 ? Shape{n, k} : Shape{k, n}) * 2000).to(kInt64).to(dtype);
+        const Tensor at = layout & 1 ? a.t() : a, bt = layout & 2 ? b.t() : b;
+        // Products of doubles are exact, too, as long as they are small.
+        const Tensor expected = matmul(at.to(kFloat64), bt.to(kFloat64)).to(kInt64).to(dtype);
+        CHECK(equal(matmul(at, bt), expected));
+        CHECK(equal(bmm(stack({at, at + at}), stack({bt, bt})),
+                    stack({expected, matmul((at + at).to(kFloat64), bt.to(kFloat64)).to(kInt64).to(dtype)})));
+      }
+  const Tensor large = full({1, 3}, int64_t{1} << 62, {.dtype = kInt64});
+  CHECK(matmul(large, full({3, 1}, 3, {.dtype = kInt64})).item<int64_t>() == int64_t{1} << 62);
+  CHECK(equal(matmul(tensor({{true, false}}), tensor({{false, true}, {true, true}})), tensor({{false, true}})));
+}
+
+TEST_CASE("the product of long vectors is as exact as its terms", "[ops]") {
+  for (const DType dtype : {kFloat32, kFloat64, kBFloat16})
+    for (const int64_t n : {0, 1, 255, 256, 1000, 131073, 400000}) {
+      INFO(dtype << ", " << n << " elements");
+      const Tensor a = rand({n}).to(dtype).requires_grad_(), b = rand({n}).to(dtype).requires_grad_();
+      const double expected = sum(a.to(kFloat64) * b.to(kFloat64)).item<double>();
+      const double tolerance = dtype == kBFloat16 ? 4e-3 : 1e-6;
+      CHECK(dot(a, b).item<double>() == Approx(expected).epsilon(tolerance).margin(1e-30));
+      CHECK(matmul(a.unsqueeze(0), b.unsqueeze(1)).item<double>() == Approx(expected).epsilon(tolerance).margin(1e-30));
+      const auto grads = grad({dot(a, b) * 2}, {a, b});
+      CHECK(equal(grads[0], b * 2));
+      CHECK(equal(grads[1], a * 2));
+    }
+  const Tensor strided = rand({600, 2}).select(1, 1), row = rand({600});
+  CHECK(dot(strided, row).item<double>() == Approx(sum(strided * row).item<double>()));
 }
 
 }  // namespace reel

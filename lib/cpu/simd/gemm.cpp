@@ -360,6 +360,55 @@ bool is_faster_than_library(const Gemm& g) {
   return kManyRegisters && !(g.trans_b && (g.k < 128 ? work < 1 << 17 : g.n < kWidth<T> && work >= 1 << 17));
 }
 
+/// Σ a[i] b[i], over blocks of a few hundred terms in T and then in double precision.
+template <class T>
+double dot_of(const T* a, const T* b, int64_t n) {
+  constexpr int kChains = 4;
+  constexpr int64_t kStep = kWidth<T>, kBlock = 128 * kStep;
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t end = std::min(n, begin + kBlock);
+    Batch<T> sum[kChains];
+    for (auto& s : sum) s = Batch<T>(T(0));
+    int64_t i = begin;
+    for (; i + kChains * kStep <= end; i += kChains * kStep)
+      for (int c = 0; c < kChains; ++c) sum[c] = fma(load(a + i + c * kStep), load(b + i + c * kStep), sum[c]);
+    for (; i + kStep <= end; i += kStep) sum[0] = fma(load(a + i), load(b + i), sum[0]);
+    if (i < end) sum[1] = fma(load_part(a + i, end - i), load_part(b + i, end - i), sum[1]);
+    total += static_cast<double>(hadd((sum[0] + sum[1]) + (sum[2] + sum[3])));
+  }
+  return total;
+}
+
+/// Whether a product is that of two long contiguous vectors.
+template <class T>
+bool is_dot(const Gemm& g) {
+  constexpr int64_t kMinLength = 256;  // below it a panel is as fast
+  return g.m == 1 && g.n == 1 && g.k >= kMinLength && (!g.trans_a || g.lda == 1) && (g.trans_b || g.ldb == 1);
+}
+
+/// Computes such a product, a long one in parts that depend on its length alone.
+template <class T>
+void multiply_vectors(const Gemm& g) {
+  constexpr int64_t kPart = int64_t{1} << 17;
+  const int64_t parts = (g.k - 1) / kPart + 1;
+  const Scratch scratch(static_cast<size_t>(parts) * sizeof(double));
+  double* const sums = scratch.data<double>();
+  for (int64_t i = 0; i < g.batch; ++i) {
+    const T *const a = static_cast<const T*>(g.a) + i * g.stride_a, *const b =
+                                                                        static_cast<const T*>(g.b) + i * g.stride_b;
+    parallel_for(parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p)
+        sums[p] = dot_of(a + p * kPart, b + p * kPart, std::min(kPart, g.k - p * kPart));
+    });
+    double sum = 0;
+    for (int64_t p = 0; p < parts; ++p) sum += sums[p];
+    T& c = static_cast<T*>(g.c)[i * g.stride_c];
+    const T start = g.bias ? *static_cast<const T*>(g.bias) : g.beta == 0 ? T(0) : T(g.beta) * c;
+    c = T(g.alpha) * static_cast<T>(sum) + start;
+  }
+}
+
 template <class T>
 void multiply(const Gemm& g) {
   Product<T> p{.m = g.m,
@@ -386,6 +435,10 @@ void multiply(const Gemm& g) {
 
 template <class T>
 bool run(const Gemm& g) {
+  if (is_dot<T>(g)) {
+    multiply_vectors<T>(g);
+    return true;
+  }
   if (!is_faster_than_library<T>(g)) return false;
   // Parts of some columns or some products of a batch: of about 30 µs of work, in which reading an element of B counts
   // as much as the multiplications with 8 rows.
@@ -458,8 +511,115 @@ void gemm(const Gemm& g) {
   if (g.relu) g.dtype == kFloat32 ? rectify<float>(g) : rectify<double>(g);
 }
 
+// ---- integers -------------------------------------------------------------------------------------------------------
+
+/// Adds to R rows of C, of n columns, what 4 elements of each row of A and 4 rows of B contribute; unsigned numbers
+/// wrap.
+template <int R, class T>
+void add_terms(const T* a, int64_t a_row, int64_t a_column, const T* __restrict b, int64_t ldb, int64_t n,
+               T* __restrict c, int64_t ldc) {
+  T x[R][4];
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < 4; ++p) x[r][p] = a[r * a_row + p * a_column];
+  const T* __restrict const b0 = b, * __restrict const b1 = b + ldb, * __restrict const b2 = b + 2 * ldb, * __restrict const b3 = b + 3 * ldb;
+  if constexpr (R == 1) {
+    for (int64_t k = 0; k < n; ++k)
+      c[k] = static_cast<T>(c[k] + x[0][0] * b0[k] + x[0][1] * b1[k] + x[0][2] * b2[k] + x[0][3] * b3[k]);
+  } else {
+    T* __restrict const c1 = c + ldc;
+    for (int64_t k = 0; k < n; ++k) {
+      c[k] = static_cast<T>(c[k] + x[0][0] * b0[k] + x[0][1] * b1[k] + x[0][2] * b2[k] + x[0][3] * b3[k]);
+      c1[k] = static_cast<T>(c1[k] + x[1][0] * b0[k] + x[1][1] * b1[k] + x[1][2] * b2[k] + x[1][3] * b3[k]);
+    }
+  }
+}
+
+/// The product of unsigned numbers, which wrap; element (p, j) of B is at b[p * ldb + j]. The compiler vectorises the
+/// loops over columns.
+template <class T>
+void multiply_rows(const Gemm& g, const T* a, const T* b, int64_t ldb, T* c) {
+  constexpr int64_t kTogether = 4, kColumns = 4096 / sizeof(T);  // of B, which stay in the first-level cache
+  const int64_t a_row = g.trans_a ? 1 : g.lda, a_column = g.trans_a ? g.lda : 1;
+  for (int64_t j = 0; j < g.n; j += kColumns) {
+    const int64_t n = std::min(kColumns, g.n - j);
+    for (int64_t i = 0; i < g.m; i += 2) {
+      const bool two = i + 1 < g.m;
+      T* const sums = c + i * g.ldc + j;
+      std::fill_n(sums, n, T(0));
+      if (two) std::fill_n(sums + g.ldc, n, T(0));
+      const T* const x = a + i * a_row;
+      int64_t p = 0;
+      for (; p + kTogether <= g.k; p += kTogether) {
+        const T *const from = x + p * a_column, *const rows = b + p * ldb + j;
+        two ? add_terms<2>(from, a_row, a_column, rows, ldb, n, sums, g.ldc)
+            : add_terms<1>(from, a_row, a_column, rows, ldb, n, sums, g.ldc);
+      }
+      for (; p < g.k; ++p)
+        for (int64_t r = 0; r <= int64_t{two}; ++r) {
+          const T factor = x[r * a_row + p * a_column];
+          T* __restrict const to = sums + r * g.ldc;
+          const T* __restrict const row = b + p * ldb + j;
+          for (int64_t k = 0; k < n; ++k) to[k] = static_cast<T>(to[k] + factor * row[k]);
+        }
+    }
+  }
+}
+
+/// The same for a B whose columns, and an A whose rows, are contiguous.
+template <class T>
+void multiply_dots(const Gemm& g, const T* __restrict a, const T* __restrict b, int64_t ldb, T* __restrict c) {
+  for (int64_t i = 0; i < g.m; ++i)
+    for (int64_t j = 0; j < g.n; ++j) {
+      const T* __restrict const x = a + i * g.lda, * __restrict const y = b + j * ldb;
+      T sum = 0;
+      for (int64_t p = 0; p < g.k; ++p) sum = static_cast<T>(sum + x[p] * y[p]);
+      c[i * g.ldc + j] = sum;
+    }
+}
+
+template <class T>
+void multiply_integers(const Gemm& g) {
+  constexpr int64_t kFewRows = 4, kPartWork = int64_t{1} << 17;
+  const bool columns = g.trans_b || (g.n == 1 && g.ldb == 1);  // of B are contiguous
+  const bool dots = columns && !g.trans_a && (g.m < kFewRows || g.n < kFewRows);
+  // Rows of Bᵀ are written once for each product.
+  const bool turned = g.trans_b && !dots;
+  const Scratch scratch(turned ? static_cast<size_t>(g.k * g.n) * sizeof(T) : 0);
+  const int64_t ldb = turned ? g.n : g.ldb;
+  for (int64_t i = 0; i < g.batch; ++i) {
+    const T *const a = static_cast<const T*>(g.a) + i * g.stride_a, *b = static_cast<const T*>(g.b) + i * g.stride_b;
+    T* const c = static_cast<T*>(g.c) + i * g.stride_c;
+    if (turned) {
+      T* const rows = scratch.data<T>();
+      for (int64_t j = 0; j < g.n; ++j)
+        for (int64_t p = 0; p < g.k; ++p) rows[p * g.n + j] = b[j * g.ldb + p];
+      b = rows;
+    }
+    const int64_t work = std::max<int64_t>(g.n * g.k, 1);
+    parallel_for(g.m, std::max<int64_t>(kPartWork / work, 1), [&](int64_t begin, int64_t end) {
+      Gemm part = g;
+      part.m = end - begin;
+      const T* const first = a + begin * (g.trans_a ? 1 : g.lda);
+      dots ? multiply_dots(part, first, b, ldb, c + begin * g.ldc)
+           : multiply_rows(part, first, b, ldb, c + begin * g.ldc);
+    });
+  }
+}
+
+void integer_gemm(const Gemm& g) {
+  if (g.m == 0 || g.n == 0) return;
+  switch (g.dtype) {
+    case kInt64: return multiply_integers<uint64_t>(g);
+    case kInt32: return multiply_integers<uint32_t>(g);
+    default: return multiply_integers<uint8_t>(g);
+  }
+}
+
 }  // namespace
 
-void install_gemm(KernelTable& table) { table.gemm = gemm; }
+void install_gemm(KernelTable& table) {
+  table.gemm = gemm;
+  table.integer_gemm = integer_gemm;
+}
 
 }  // namespace reel::cpu::REEL_ISA

@@ -7,7 +7,7 @@ namespace reel {
 
 /// C = alpha op(A) op(B) + beta C (+ bias, for each row), row-major, `batch` times at the given distances in elements.
 struct Gemm {
-  DType dtype;  // a floating-point one
+  DType dtype;
   bool trans_a = false, trans_b = false;
   int64_t m, n, k;
   const void* a;

@@ -130,6 +130,8 @@ struct KernelTable {
   void (*interpolate_grad)(const View& x, int dim, const View& ids, const View& weights, const View& y);
 
   void (*gemm)(const Gemm& gemm);
+  // C = op(A) op(B) of int64, int32 or uint8, which wrap; alpha is 1, beta 0, and there is no bias and no ReLU.
+  void (*integer_gemm)(const Gemm& gemm);
   void (*cell)(const Cell& cell);
   void (*cell_grad)(const Cell& cell);
   // Computes all steps of a recurrent layer in one direction, but for the product with its input; and their gradients.
@@ -261,7 +263,8 @@ void for_each_kernel(const Visit& visit) {
       KERNEL(row_norm), KERNEL(row_norm_grad), KERNEL(channel_norm), KERNEL(channel_norm_grad),
       KERNEL(move_running), KERNEL(max_pool), KERNEL(max_pool_grad), KERNEL(avg_pool), KERNEL(avg_pool_grad),
       KERNEL(interpolate), KERNEL(interpolate_grad),
-      KERNEL(gemm), KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad),
+      KERNEL(gemm), KERNEL(integer_gemm),
+      KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad),
       KERNEL(rnn_layer_workspace), KERNEL(rnn_layer), KERNEL(rnn_layer_grad),
       KERNEL(ragged_attention), KERNEL(ragged_attention_grad),
       KERNEL(convolve), KERNEL(unfold), KERNEL(fold),
