@@ -66,11 +66,19 @@ void slogdet(const View& a, const View& sign, const View& logabsdet) {
 }
 int64_t cholesky(const View& a, const View& l) { return on_host<1>("cholesky", cpu().cholesky, a, l); }
 void qr(const View& a, const View& q, const View& r) { on_host<1>("qr", cpu().qr, a, q, r); }
-int64_t svd(const View& a, const View& u, const View& s, const View& vh) {
-  return on_host<1>("svd", cpu().svd, a, u, s, vh);
+int64_t svd(const View& a, const View* u, const View& s, const View* vh) {
+  const auto with_vectors = [](const View& a, const View& u, const View& s, const View& vh) {
+    return cpu().svd(a, &u, s, &vh);
+  };
+  const auto alone = [](const View& a, const View& s) { return cpu().svd(a, nullptr, s, nullptr); };
+  return u ? on_host<1>("svd", with_vectors, a, *u, s, *vh) : on_host<1>("svd", alone, a, s);
 }
-int64_t eigh(const View& a, const View& values, const View& vectors) {
-  return on_host<1>("eigh", cpu().eigh, a, values, vectors);
+int64_t eigh(const View& a, const View& values, const View* vectors) {
+  const auto with_vectors = [](const View& a, const View& values, const View& vectors) {
+    return cpu().eigh(a, values, &vectors);
+  };
+  const auto alone = [](const View& a, const View& values) { return cpu().eigh(a, values, nullptr); };
+  return vectors ? on_host<1>("eigh", with_vectors, a, values, *vectors) : on_host<1>("eigh", alone, a, values);
 }
 
 // ---- triangular systems ---------------------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ void check_solved(const char* op, int64_t failure, const char* why) {
   REEL_CHECK(failure < 0, op, ": matrix ", failure, " of the batch ", why);
 }
 
+constexpr const char* kNotDecomposed = "holds NaN or infinity, or did not converge";
+
 Tensor solve_batch(const char* op, const Tensor& a, const Tensor& b) {
   // Also where there is nothing to solve a singular matrix is an error.
   if (b.size(-1) == 0 && a.numel()) solve_batch(op, a, a.narrow(-1, 0, 1));
@@ -210,6 +212,18 @@ bool is_out_of_range(const Tensor& det) {
   const double least = det.dtype() == kFloat64 ? DBL_MIN : static_cast<double>(FLT_MIN);
   return any((size < least) | isinf(size)).item<bool>();
 }
+/// The cofactors det(A) A⁻ᵀ of matrices whose determinants are out of range, if all are regular, and undefined if one
+/// may be singular.
+Tensor cofactors_by_inverse(const Tensor& a) {
+  const auto [sign, log_det] = slogdet(a);
+  if (!all((sign != 0) & isfinite(log_det)).item<bool>()) return {};
+  const auto largest = [](const Tensor& x) { return amax(abs(x), {-2, -1}, true); };
+  const Tensor inverse = inv(a), size = largest(inverse);
+  const double max_condition = 1 / std::sqrt(a.dtype() == kFloat64 ? DBL_EPSILON : FLT_EPSILON);
+  if (!all(size * largest(a) * static_cast<double>(a.size(-1)) < max_condition).item<bool>()) return {};
+  const auto column = [](const Tensor& x) { return x.unsqueeze(-1).unsqueeze(-1); };
+  return column(sign) * exp(column(log_det) + log(size)) * mt(inverse / size);
+}
 }  // namespace
 
 Tensor det(const Tensor& a) {
@@ -220,8 +234,13 @@ Tensor det(const Tensor& a) {
     if (recording(x))
       record("linalg.det", y, inputs(x), [x = SavedTensor(x), y = SavedTensor::output(y)](Backward& back) {
         const Tensor xt = back.get(x), d = back.get(y);
-        const bool singular = is_out_of_range(d) || (back.create_graph() && is_nearly_singular(xt));
-        const Tensor slope = singular ? cofactors(xt) : d.unsqueeze(-1).unsqueeze(-1) * mt(inv(xt));
+        Tensor slope;
+        if (is_out_of_range(d)) {
+          if (!back.create_graph()) slope = cofactors_by_inverse(xt);
+        } else if (!back.create_graph() || !is_nearly_singular(xt)) {
+          slope = d.unsqueeze(-1).unsqueeze(-1) * mt(inv(xt));
+        }
+        if (!slope.defined()) slope = cofactors(xt);
         back.set(0, back.grad().unsqueeze(-1).unsqueeze(-1) * slope);
       });
     return y;
@@ -313,8 +332,7 @@ SVD svd_of(const Tensor& a, bool full_matrices) {
   if (!y.s.numel())  // of an empty matrix any basis will do
     y.u.copy_(eye_like(y.u, m).narrow(-1, 0, y.u.size(-1))), y.vh.copy_(eye_like(y.vh, n).narrow(-2, 0, y.vh.size(-2)));
   else
-    check_solved("linalg.svd", kernels_of(a).linalg.svd(view_of(batch), u.batch, s.batch, vh.batch),
-                 "holds NaN or infinity, or did not converge");
+    check_solved("linalg.svd", kernels_of(a).linalg.svd(view_of(batch), &u.batch, s.batch, &vh.batch), kNotDecomposed);
   if (!recording(a)) return y;
   const Tensor outputs[] = {y.u, y.s, y.vh};
   record("linalg.svd", outputs, {&a, 1},
@@ -361,7 +379,14 @@ SVD svd(const Tensor& a, bool full_matrices) {
 }
 Tensor svdvals(const Tensor& a) {
   check_matrix("linalg.svdvals", a);
-  return svd(a).s;
+  if (recording(a)) return svd(a).s;
+  return call("linalg.svd", {a}, {}, [](const Tensor& a) {
+    const Tensor batch = batch_of(a);
+    const Result s(a, {std::min(a.size(-2), a.size(-1))});
+    if (s.batch.numel)
+      check_solved("linalg.svd", kernels_of(a).linalg.svd(view_of(batch), nullptr, s.batch, nullptr), kNotDecomposed);
+    return s.tensor;
+  });
 }
 
 Eigh eigh(const Tensor& a) {
@@ -371,8 +396,8 @@ Eigh eigh(const Tensor& a) {
     const Tensor batch = batch_of(a);
     const Result values(a, {n}), vectors(a, {n, n});
     if (n)
-      check_solved("linalg.eigh", kernels_of(a).linalg.eigh(view_of(batch), values.batch, vectors.batch),
-                   "holds NaN or infinity, or did not converge");
+      check_solved("linalg.eigh", kernels_of(a).linalg.eigh(view_of(batch), values.batch, &vectors.batch),
+                   kNotDecomposed);
     const Eigh y{values.tensor, vectors.tensor};
     if (!recording(a)) return y;
     const Tensor outputs[] = {y.eigenvalues, y.eigenvectors};
@@ -388,7 +413,14 @@ Eigh eigh(const Tensor& a) {
 }
 Tensor eigvalsh(const Tensor& a) {
   check_square("linalg.eigvalsh", a);
-  return eigh(a).eigenvalues;
+  if (recording(a)) return eigh(a).eigenvalues;
+  return call("linalg.eigh", {a}, {}, [](const Tensor& a) {
+    const Tensor batch = batch_of(a);
+    const Result values(a, {a.size(-1)});
+    if (values.batch.numel)
+      check_solved("linalg.eigh", kernels_of(a).linalg.eigh(view_of(batch), values.batch, nullptr), kNotDecomposed);
+    return values.tensor;
+  });
 }
 
 // ---- systems of equations -------------------------------------------------------------------------------------------

@@ -462,4 +462,33 @@ TEST_CASE("the additional columns and rows of full matrices have gradients", "[o
   testing::gradgradcheck(flat, {randn({3, 5}, options)});
 }
 
+TEST_CASE("values without vectors are those with them", "[ops]") {
+  for (const DType dtype : {kFloat32, kFloat64})
+    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {7, 3}, {40, 40}, {0, 3}}) {
+      INFO(dtype << ", " << m << " x " << n);
+      const Tensor a = randn({2, m, n}).to(dtype), recorded = a.detach().clone().requires_grad_();
+      testing::assert_close(linalg::svdvals(a), linalg::svd(a, false).s);
+      testing::assert_close(linalg::svdvals(a), linalg::svdvals(recorded).detach());
+      if (m != n) continue;
+      // The upper triangle is not read.
+      const Tensor lower = where(triu(ones({m, m}), 1) > 0, double{NAN}, a);
+      testing::assert_close(linalg::eigvalsh(lower), linalg::eigh(lower).eigenvalues);
+    }
+  CHECK_THROWS_WITH(linalg::svdvals(full({2, 2}, double{NAN})),
+                    Catch::Contains("linalg.svd: matrix 0 of the batch holds NaN or infinity"));
+}
+
+TEST_CASE("a determinant out of the range of its dtype has the gradient of its logarithm, times it", "[ops]") {
+  for (const double scale : {1e-3, 1e3}) {
+    INFO("scale " << scale);
+    const Tensor a = ((eye(40) + 0.1 * randn({40, 40})) * scale).requires_grad_();
+    const Tensor g = grad({linalg::det(a)}, {a})[0];
+    const Tensor wide = a.detach().to(kFloat64).requires_grad_();
+    CHECK(allclose(g, grad({linalg::det(wide)}, {wide})[0].to(kFloat32), 1e-3, 0, true));
+  }
+  // The determinant is 1e-42, but the cofactor of the smallest element is not that small.
+  const Tensor b = diag(tensor({1e-21f, 1e-18f, 1e-3f})).requires_grad_();
+  CHECK(grad({linalg::det(b)}, {b})[0][0][0].item<double>() == Approx(1e-21).epsilon(1e-4));
+}
+
 }  // namespace reel

@@ -200,8 +200,9 @@ struct KernelTable {
     void (*slogdet)(const View& a, const View& sign, const View& logabsdet);
     int64_t (*cholesky)(const View& a, const View& l);
     void (*qr)(const View& a, const View& q, const View& r);  // q: [b, m, min(m, n)] or [b, m, m]
-    int64_t (*svd)(const View& a, const View& u, const View& s, const View& vh);
-    int64_t (*eigh)(const View& a, const View& values, const View& vectors);        // of the lower triangle
+    // Without u and vh, or vectors, the values alone. eigh reads the lower triangle.
+    int64_t (*svd)(const View& a, const View* u, const View& s, const View* vh);
+    int64_t (*eigh)(const View& a, const View& values, const View* vectors);
     void (*solve_triangular)(bool upper, bool unit, const View& a, const View& x);  // x: b before, x with a x = b after
   } linalg;
 
