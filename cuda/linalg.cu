@@ -127,6 +127,11 @@ void solve_triangular(bool upper, bool unit, const View& a, const View& x) {
 
 }  // namespace
 
-void install_linalg(KernelTable& table) { table.linalg = {solve, slogdet, cholesky, qr, svd, eigh, solve_triangular}; }
+void install_linalg(KernelTable& table) {
+  table.linalg = {solve, slogdet, cholesky, qr, svd, eigh, solve_triangular};
+  // Distances are composed of other ops.
+  table.cdist = [](double, const View&, const View&, const View&) { return false; };
+  table.cdist_grad = [](double, const View&, const View&, const View&, const View&, const View&) {};
+}
 
 }  // namespace reel::cuda

@@ -1,6 +1,11 @@
 #include "reel/ops/distance.h"
 
+#include <type_traits>
+#include <utility>
+
+#include "lib/functors/distance.h"
 #include "lib/ops/internal.h"
+#include "lib/ops/pointwise.h"
 #include "reel/autograd.h"
 
 namespace reel {
@@ -18,8 +23,8 @@ Tensor in_float(Op op, const Tensor& a, const Tensor& b, const F& f) {
   });
 }
 
-/// Row by row of x where all differences at once would take much room; backward takes them anew.
-Tensor distances(const Tensor& x, const Tensor& y, double p) {
+/// Composed, row by row of x where all differences at once would take much room; backward takes them anew.
+Tensor composed_distances(const Tensor& x, const Tensor& y, double p) {
   const auto block = [p](const Tensor& a, const Tensor& b) {
     const Tensor gaps = a.unsqueeze(-2) - b.unsqueeze(-3);
     return gaps.size(-1) ? norm(gaps, p, -1) : sum(gaps, -1);
@@ -35,6 +40,90 @@ Tensor distances(const Tensor& x, const Tensor& y, double p) {
         checkpoint([block](const std::vector<Tensor>& in) { return std::vector{block(in[0], in[1])}; }, {some, y})[0]);
   }
   return cat(parts, -2);
+}
+
+/// The gradients of the vectors x [b, m, d] and y [b, n, d] from those of all their distances [b, m, n], in ops.
+std::pair<Tensor, Tensor> composed_grads(double p, const Tensor& g, const Tensor& x, const Tensor& y,
+                                         const Tensor& distances) {
+  const Tensor gaps = x.unsqueeze(-2) - y.unsqueeze(-3), far = distances.unsqueeze(-1);
+  const Tensor slopes = functors::with_norm(p, x.size(-1), [&](const auto& norm) {
+    Tensor weight = norm.weight(g.unsqueeze(-1), far);
+    if constexpr (std::is_same_v<std::decay_t<decltype(norm)>, functors::MaxNorm>)
+      weight = weight / clamp(sum(abs(gaps) == far, -1, true), 1, {}).to(g.dtype());
+    return norm.slope(weight, gaps, far) + zeros_like(gaps);
+  });
+  return {sum(slopes, -2), -sum(slopes, -3)};
+}
+
+/// [b, m, d] with the same leading dimensions as y; `batch` says which.
+Tensor as_batch(const Tensor& x, const Shape& batch) {
+  Shape shape = batch;
+  shape.push_back(x.size(-2)), shape.push_back(x.size(-1));
+  return x.expand(shape).reshape({batch.numel(), x.size(-2), x.size(-1)}).contiguous();
+}
+
+/// Whether a kernel may compute distances: one for every p that is a norm's, but where ops are written down.
+bool has_kernel(double p) { return p >= 0 && !is_tracing(); }
+
+Tensor distances(const Tensor& x, const Tensor& y, double p) {
+  if (!has_kernel(p)) return composed_distances(x, y, p);
+  const auto leading = [](const Tensor& t) {
+    return Shape(std::span(t.shape().begin(), static_cast<size_t>(t.dim() - 2)));
+  };
+  common_device("cdist", {&x, &y});
+  const Shape batch = broadcast_shapes(leading(x), leading(y), "cdist");
+  const Tensor a = as_batch(x, batch), b = as_batch(y, batch);
+  const Tensor result = make_tensor({a.size(0), a.size(1), b.size(1)}, a.dtype(), a.device());
+  if (!kernels_of(a).cdist(p, view_of(a), view_of(b), view_of(result))) return composed_distances(x, y, p);
+  if (recording(a, b))
+    record("cdist", result, inputs(a, b),
+           [p, a = SavedTensor(a), b = SavedTensor(b), y = SavedTensor::output(result)](Backward& back) {
+             const Tensor g = back.grad().contiguous(), at = back.get(a), bt = back.get(b), yt = back.get(y);
+             if (back.create_graph()) {
+               auto [ga, gb] = composed_grads(p, g, at, bt, yt);
+               back.set(0, std::move(ga));
+               return back.set(1, std::move(gb));
+             }
+             const auto grad = [&](const Tensor& g, const Tensor& a, const Tensor& b, const Tensor& y) {
+               Tensor ga = make_tensor(a.shape(), a.dtype(), a.device());
+               kernels_of(a).cdist_grad(p, view_of(g), view_of(a), view_of(b), view_of(y), view_of(ga));
+               return ga;
+             };
+             if (back.needs(0)) back.set(0, grad(g, at, bt, yt));
+             const auto turned = [](const Tensor& x) { return x.transpose(1, 2).contiguous(); };
+             if (back.needs(1)) back.set(1, grad(turned(g), bt, at, turned(yt)));
+           });
+  Shape shape = batch;
+  shape.push_back(x.size(-2)), shape.push_back(y.size(-2));
+  return result.view(shape);
+}
+
+/// The distances of all pairs of rows, by a kernel; undefined where there is none.
+Tensor distances_of_pairs(const Tensor& x, double p) {
+  if (!has_kernel(p)) return {};
+  const int64_t n = x.size(0);
+  const Tensor a = x.contiguous().unsqueeze(0), result = make_tensor({n * (n - 1) / 2}, a.dtype(), a.device());
+  if (!kernels_of(a).cdist(p, view_of(a), view_of(a), view_of(result))) return {};
+  if (recording(a))
+    record("pdist", result, inputs(a), [p, a = SavedTensor(a), y = SavedTensor::output(result)](Backward& back) {
+      const Tensor at = back.get(a), yt = back.get(y);
+      if (back.create_graph()) {
+        // Of the matrix of all distances those above the diagonal count.
+        const Tensor pairs = triu_indices(at.size(1), at.size(1), 1).to(at.device());
+        const auto above = [&](const Tensor& x) {
+          return index_put(zeros({at.size(1), at.size(1)}, {.dtype = x.dtype(), .device = x.device()}),
+                           {pairs[0], pairs[1]}, x)
+              .unsqueeze(0);
+        };
+        const auto [first, second] = composed_grads(p, above(back.grad()), at, at, above(yt));
+        return back.set(0, first + second);
+      }
+      const Tensor g = back.grad().contiguous();
+      Tensor ga = make_tensor(at.shape(), at.dtype(), at.device());
+      kernels_of(at).cdist_grad(p, view_of(g), view_of(at), view_of(at), view_of(yt), view_of(ga));
+      back.set(0, std::move(ga));
+    });
+  return result;
 }
 
 }  // namespace
@@ -67,8 +156,13 @@ Tensor pdist(const Tensor& x, double p) {
   REEL_CHECK(is_floating_point(x.dtype()), "pdist: a tensor of ", x.dtype(),
              "; convert it to a floating point type first");
   if (shape[0] < 2) return sum(x.narrow(0, 0, 0), 1);  // not by way of its distance to itself, which may be NaN
-  const Tensor pairs = triu_indices(shape[0], shape[0], 1).to(x.device());
-  return index_select(cdist(x, x, p).flatten(), 0, pairs[0] * shape[0] + pairs[1]);
+  return call("pdist", {x}, {}, [&](const Tensor& x) {
+    const Tensor wide = to_compute(x);
+    if (const Tensor y = distances_of_pairs(wide, p); y.defined()) return y.to(x.dtype());
+    const int64_t n = x.size(0);
+    const Tensor pairs = triu_indices(n, n, 1).to(x.device());
+    return index_select(composed_distances(wide, wide, p).flatten(), 0, pairs[0] * n + pairs[1]).to(x.dtype());
+  });
 }
 
 }  // namespace reel

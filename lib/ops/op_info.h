@@ -346,6 +346,7 @@ inline constexpr auto kOps = [] {
       {.name = "cosine_similarity", .autocast = kToFloat32, .trace = kParts},
       {.name = "pairwise_distance", .autocast = kToFloat32, .trace = kParts},
       {.name = "cdist", .autocast = kToFloat32, .trace = kParts},
+      {.name = "pdist", .autocast = kToFloat32, .trace = kParts},
       // einsum.cpp
       {.name = "einsum", .autocast = kToHalf, .trace = kParts},
       {.name = "bilinear", .autocast = kToHalf, .trace = kParts, .batch = BatchPolicy::kRows, .rows = 0b011},

@@ -1,3 +1,4 @@
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "reel/autograd.h"
@@ -111,10 +112,53 @@ TEST_CASE("distances of many vectors take little room, and are those of one row 
   const int64_t before = memory_stats().peak_in_use;
   const Tensor got = cdist(x, y);
   CHECK(memory_stats().peak_in_use - before < 8 << 20);  // all differences take 15 MiB
-  CHECK(equal(got, wanted));
+  testing::assert_close(got, wanted);
   const std::vector<Tensor> grads = grad({sum(got * weight)}, {x, y});
   testing::assert_close(grads[0], expected_x);
   testing::assert_close(grads[1], expected_y);
+}
+
+TEST_CASE("distances and their gradients are those of all differences, at every edge of their blocks", "[ops]") {
+  for (const double p : {0., 1., 1.5, 2., 3., double{INFINITY}})
+    for (const auto& [m, n, d] :
+         {std::array<int64_t, 3>{1, 1, 1}, {5, 33, 3}, {70, 2, 17}, {9, 40, 40}, {3, 70, 300}}) {
+      INFO("p " << p << ", " << m << " and " << n << " vectors of " << d);
+      const TensorOptions options{.dtype = kFloat64, .requires_grad = true};
+      const Tensor x = randn({2, m, d}, options), y = randn({n, d}, options), g = randn({2, m, n}, {.dtype = kFloat64});
+      const auto all = [&](const Tensor& a, const Tensor& b) { return norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, -1); };
+      const Tensor got = cdist(x, y, p), wanted = all(x, y);
+      testing::assert_close(got, wanted);
+      const auto grads = grad({got}, {x, y}, {g}), expected = grad({wanted}, {x, y}, {g});
+      testing::assert_close(grads[0], expected[0]);
+      testing::assert_close(grads[1], expected[1]);
+      testing::assert_close(cdist(x.to(kFloat32), y.to(kFloat32), p), wanted.to(kFloat32));
+      if (n < 2) continue;
+      const Tensor pairs = triu_indices(n, n, 1), matrix = all(y, y);
+      const Tensor chosen = index_select(matrix.flatten(), 0, pairs[0] * n + pairs[1]), of_pairs = pdist(y, p);
+      testing::assert_close(of_pairs, chosen);
+      const Tensor gp = randn(chosen.shape(), {.dtype = kFloat64});
+      testing::assert_close(grad({of_pairs}, {y}, {gp})[0], grad({chosen}, {y}, {gp})[0]);
+    }
+}
+
+TEST_CASE("distances have second derivatives", "[ops]") {
+  for (const double p : {1.5, 2., 3.}) {
+    INFO("p " << p);
+    const TensorOptions options{.dtype = kFloat64, .requires_grad = true};
+    const Tensor x = randn({3, 4}, options), y = randn({2, 4}, options);
+    testing::gradgradcheck([&](const std::vector<Tensor>& in) { return cdist(in[0], in[1], p); }, {x, y});
+    testing::gradgradcheck([&](const std::vector<Tensor>& in) { return pdist(in[0], p); }, {x});
+  }
+}
+
+TEST_CASE("distances of NaN and of infinite vectors are those of their differences", "[ops]") {
+  Tensor x = randn({5, 6});
+  x[0][2].fill_(NAN), x[1][3].fill_(INFINITY), x[2][3].fill_(-INFINITY), x[3].fill_(3e38);
+  const Tensor y = randn({4, 6});
+  for (const double p : {1., 2., 3., double{INFINITY}}) {
+    INFO("p " << p);
+    CHECK(allclose(cdist(x, y, p), norm(x.unsqueeze(1) - y, p, -1), 1e-5, 1e-6, true));
+  }
 }
 
 TEST_CASE("distances of vectors without elements, of counts and of huge vectors", "[ops]") {

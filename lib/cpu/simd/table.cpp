@@ -17,6 +17,7 @@ void install_crf(KernelTable& table);
 void install_ctc(KernelTable& table);
 void install_gemm(KernelTable& table);
 void install_cell(KernelTable& table);
+void install_distance(KernelTable& table);
 void install_embedding(KernelTable& table);
 void install_index(KernelTable& table);
 void install_integer(KernelTable& table);
@@ -44,6 +45,7 @@ void install(KernelTable& table) {
   install_ctc(table);
   install_gemm(table);
   install_cell(table);
+  install_distance(table);
   install_embedding(table);
   install_index(table);
   install_integer(table);

@@ -132,6 +132,15 @@ struct KernelTable {
   void (*gemm)(const Gemm& gemm);
   // C = op(A) op(B) of int64, int32 or uint8, which wrap; alpha is 1, beta 0, and there is no bias and no ReLU.
   void (*integer_gemm)(const Gemm& gemm);
+
+  // y[b, i, j] is the p-norm (p >= 0, or infinite) of x1[b, i] - x2[b, j] for x1 [b, m, d] and x2 [b, n, d];
+  // contiguous, float32 or float64. A one-dimensional y, for a batch of one in which x2 is x1, has the pairs with i < j
+  // alone. Returns false, with nothing written, where the device has no kernel for it.
+  bool (*cdist)(double p, const View& x1, const View& x2, const View& y);
+  // gx is the gradient of x1 for the gradient g of y, of a one-dimensional y that of both. It is called where cdist()
+  // has returned true.
+  void (*cdist_grad)(double p, const View& g, const View& x1, const View& x2, const View& y, const View& gx);
+
   void (*cell)(const Cell& cell);
   void (*cell_grad)(const Cell& cell);
   // Computes all steps of a recurrent layer in one direction, but for the product with its input; and their gradients.
@@ -264,7 +273,7 @@ void for_each_kernel(const Visit& visit) {
       KERNEL(row_norm), KERNEL(row_norm_grad), KERNEL(channel_norm), KERNEL(channel_norm_grad),
       KERNEL(move_running), KERNEL(max_pool), KERNEL(max_pool_grad), KERNEL(avg_pool), KERNEL(avg_pool_grad),
       KERNEL(interpolate), KERNEL(interpolate_grad),
-      KERNEL(gemm), KERNEL(integer_gemm),
+      KERNEL(gemm), KERNEL(integer_gemm), KERNEL(cdist), KERNEL(cdist_grad),
       KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad),
       KERNEL(rnn_layer_workspace), KERNEL(rnn_layer), KERNEL(rnn_layer_grad),
       KERNEL(ragged_attention), KERNEL(ragged_attention_grad),
