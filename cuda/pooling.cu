@@ -416,6 +416,9 @@ void install_pool(KernelTable& table) {
   table.avg_pool_grad = avg_pool_grad;
   table.interpolate = resample;
   table.interpolate_grad = resample_grad;
+  // It is composed of other ops.
+  table.grid_sample = [](const GridSample&) { return false; };
+  table.grid_sample_grad = [](const GridSample&) {};
 }
 
 }  // namespace reel::cuda

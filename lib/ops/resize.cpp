@@ -2,7 +2,12 @@
 
 #include <cmath>
 
+#include "lib/autograd/engine.h"
+#include "lib/autograd/subgraph.h"
+#include "lib/device/kernels/grid_sample.h"
+#include "lib/functors/grid_sample.h"
 #include "lib/ops/internal.h"
+#include "lib/ops/pointwise.h"
 
 namespace reel {
 namespace {
@@ -261,27 +266,13 @@ Tensor channel_shuffle(const Tensor& x, int64_t groups) {
 
 namespace {
 
-/// -1 … 1 as positions among `size` elements.
-Tensor positions(const Tensor& grid, int64_t size, bool align_corners) {
-  const double n = static_cast<double>(size);
-  return align_corners ? (grid + 1) * ((n - 1) / 2) : ((grid + 1) * n - 1) / 2;
-}
-
-/// Positions mirrored at low and high as often as it takes.
-Tensor reflected(const Tensor& at, double low, double high) {
-  if (high <= low) return at * 0;
-  const double span = high - low;
-  const Tensor distance = abs(at - low), extra = fmod(distance, span);
-  const Tensor odd = no_grad([&] { return fmod(floor(distance / span), 2) == 1; });
-  return where(odd, span - extra, extra) + low;
-}
-
 /// Positions that are outside of x brought inside, as `padding` says.
 Tensor brought_inside(const Tensor& at, int64_t size, const GridSampleOptions& options) {
   const double n = static_cast<double>(size);
   if (options.padding == GridPadding::kZeros) return at;
   if (options.padding == GridPadding::kBorder) return clamp(at, 0., n - 1);
-  return clamp(options.align_corners ? reflected(at, 0, n - 1) : reflected(at, -0.5, n - 0.5), 0., n - 1);
+  return clamp(options.align_corners ? functors::reflected(at, 0, n - 1) : functors::reflected(at, -0.5, n - 0.5), 0.,
+               n - 1);
 }
 
 /// The elements of one dimension that a place is made of, and their weights; undefined is 1.
@@ -298,25 +289,19 @@ std::vector<Neighbour> neighbours(const Tensor& at, Interpolation mode) {
   }
   const Tensor base = no_grad([&] { return floor(at); }), t = at - base;
   if (mode == kBilinear) return {{base, 1 - t}, {base + 1, t}};
-  // Keys' kernel with a = -0.75 at distances 1 + t, t, 1 - t and 2 - t.
-  const auto near = [](const Tensor& d) { return (d * 1.25 - 2.25) * d * d + 1; };
-  const auto far = [](const Tensor& d) { return (((d - 5) * d + 8) * d - 4) * -0.75; };
-  return {{base - 1, far(t + 1)}, {base, near(t)}, {base + 1, near(1 - t)}, {base + 2, far(2 - t)}};
+  using functors::cubic_far, functors::cubic_near;
+  return {
+      {base - 1, cubic_far(t + 1)}, {base, cubic_near(t)}, {base + 1, cubic_near(1 - t)}, {base + 2, cubic_far(2 - t)}};
 }
 
-/// x and the grid have passed grid_sample's checks but for their dtypes.
-Tensor sampled(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
-  constexpr const char* op = "grid_sample";
-  const View &view = view_of(x), &places = view_of(grid);
+/// Composed of other ops. x and the grid have passed grid_sample's checks, and `result` is the result's shape.
+Tensor composed_sample(const Tensor& x, const Tensor& grid, const Shape& result, const GridSampleOptions& options) {
+  const View& view = view_of(x);
   const int dims = view.shape.size() - 2;
-  REEL_CHECK(places.dtype == view.dtype, op, ": x is ", view.dtype, " and the grid ", places.dtype);
   const int64_t n = view.shape[0], channels = view.shape[1];
   int64_t count = 1, plane = 1;
-  Shape result{n, channels};
   for (int i = 0; i < dims; ++i) {
-    REEL_CHECK(view.shape[2 + i] > 0, op, ": nothing to sample in x of shape ", view.shape);
-    result.push_back(places.shape[1 + i]);
-    count *= places.shape[1 + i];
+    count *= result[2 + i];
     plane *= view.shape[2 + i];
   }
   const Tensor flat = x.reshape({n, channels, plane}), points = grid.reshape({n, count, dims});
@@ -329,7 +314,8 @@ Tensor sampled(const Tensor& x, const Tensor& grid, const GridSampleOptions& opt
   const auto times = [](const Tensor& a, const Tensor& b) { return !a.defined() ? b : !b.defined() ? a : a * b; };
   for (int i = 0; i < dims; ++i) {
     const int64_t size = view.shape[2 + i];
-    Tensor at = positions(points.select(2, dims - 1 - i), size, options.align_corners);
+    Tensor at =
+        functors::grid_position(points.select(2, dims - 1 - i), static_cast<double>(size), options.align_corners);
     // A cubic's neighbours are brought inside one by one, a linear's place as a whole.
     if (options.mode != kBicubic) at = brought_inside(at, size, options);
     std::vector<Term> more;
@@ -356,6 +342,68 @@ Tensor sampled(const Tensor& x, const Tensor& grid, const GridSampleOptions& opt
     y = y.defined() ? y + part : part;
   }
   return y.reshape(result);
+}
+
+GridSample job_of(const Tensor& x, const Tensor& grid, const Tensor& y, const GridSampleOptions& options) {
+  return {.mode = options.mode == kNearest    ? GridMode::kNearest
+                  : options.mode == kBilinear ? GridMode::kBilinear
+                                              : GridMode::kBicubic,
+          .edge = options.padding == GridPadding::kZeros    ? GridEdge::kZeros
+                  : options.padding == GridPadding::kBorder ? GridEdge::kBorder
+                                                            : GridEdge::kReflection,
+          .align_corners = options.align_corners,
+          .x = view_of(x),
+          .grid = view_of(grid),
+          .y = view_of(y)};
+}
+
+/// A rule for the kernel's result.
+struct GridSampleRule {
+  SavedTensor x, grid;
+  GridSampleOptions options;
+
+  void operator()(Backward& back) {
+    const Tensor xt = back.get(x), places = back.get(grid);
+    if (back.create_graph()) {
+      const Tensor inputs[] = {xt, places};
+      EdgeList edges;
+      for (const Tensor& input : inputs) edges.add(input);
+      const uint64_t since = next_sequence();
+      const Tensor y = composed_sample(xt, places, back.grad().shape(), options);
+      std::vector<Tensor> found = subgraph_grad({&y, 1}, {back.grad()}, since, edges.edges, true);
+      for (size_t i = 0; i < found.size(); ++i) back.set(static_cast<int>(i), std::move(found[i]));
+      return;
+    }
+    const Tensor g = back.grad().contiguous();
+    Tensor gx, grid_grad;
+    if (back.needs(0)) gx = zeros(xt.shape(), {.dtype = xt.dtype(), .device = xt.device()});
+    if (back.needs(1)) grid_grad = make_tensor(places.shape(), places.dtype(), places.device());
+    GridSample job = job_of(xt, places, g, options);
+    if (gx.defined()) job.gx = &view_of(gx);
+    if (grid_grad.defined()) job.grid_grad = &view_of(grid_grad);
+    kernels_of(xt).grid_sample_grad(job);
+    if (gx.defined()) back.set(0, std::move(gx));
+    if (grid_grad.defined()) back.set(1, std::move(grid_grad));
+  }
+};
+
+/// x and the grid have passed grid_sample's checks but for their dtypes.
+Tensor sampled(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
+  constexpr const char* op = "grid_sample";
+  const View &view = view_of(x), &places = view_of(grid);
+  REEL_CHECK(places.dtype == view.dtype, op, ": x is ", view.dtype, " and the grid ", places.dtype);
+  Shape result{view.shape[0], view.shape[1]};
+  for (int i = 2; i < view.shape.size(); ++i) {
+    REEL_CHECK(view.shape[i] > 0, op, ": nothing to sample in x of shape ", view.shape);
+    result.push_back(places.shape[i - 1]);
+  }
+  common_device(op, {&x, &grid});
+  if (is_tracing()) return composed_sample(x, grid, result, options);
+  const Tensor xt = x.contiguous(), points = grid.contiguous(), y = make_tensor(result, view.dtype, x.device());
+  if (!kernels_of(y).grid_sample(job_of(xt, points, y, options))) return composed_sample(x, grid, result, options);
+  if (recording(xt, points))
+    record(op, y, inputs(xt, points), GridSampleRule{SavedTensor(xt), SavedTensor(points), options});
+  return y;
 }
 
 }  // namespace

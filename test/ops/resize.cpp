@@ -348,4 +348,36 @@ TEST_CASE("an antialiased resizing keeps infinity where it has weight", "[ops]")
   }
 }
 
+TEST_CASE("samples of many channels at many points are those of one channel at one point", "[ops]") {
+  for (const int dims : {2, 3})
+    for (const Interpolation mode : {kBilinear, kNearest, kBicubic})
+      for (const GridPadding padding : {GridPadding::kZeros, GridPadding::kBorder, GridPadding::kReflection})
+        for (const bool align : {false, true}) {
+          if (dims == 3 && mode == kBicubic) continue;
+          INFO(dims << " dimensions, mode " << int(mode) << ", padding " << int(padding) << ", align " << align);
+          const GridSampleOptions options{mode, padding, align};
+          const TensorOptions recorded{.dtype = kFloat64, .requires_grad = true};
+          const Tensor x = randn(dims == 2 ? Shape{2, 19, 4, 5} : Shape{2, 19, 3, 4, 5}, recorded);
+          const Tensor grid =
+              ((rand(dims == 2 ? Shape{2, 1, 37, 2} : Shape{2, 1, 1, 37, 3}, {.dtype = kFloat64}) - 0.5) * 9)
+                  .requires_grad_();
+          const Tensor y = grid_sample(x, grid, options), g = randn(y.shape(), {.dtype = kFloat64});
+          std::vector<Tensor> channels;
+          for (const int64_t c : {0, 7, 18}) {
+            std::vector<Tensor> points;
+            for (int64_t i = 0; i < 37; ++i)
+              points.push_back(grid_sample(x.narrow(1, c, 1), grid.narrow(-2, i, 1), options));
+            const Tensor line = cat(points, -1);
+            testing::assert_close(y.narrow(1, c, 1), line);
+            testing::assert_close(grad({y.narrow(1, c, 1)}, {x, grid}, {g.narrow(1, c, 1)}, {.retain_graph = true})[1],
+                                  grad({line}, {x, grid}, {g.narrow(1, c, 1)}, {.retain_graph = true})[1]);
+          }
+          // By the kernel and by the rule that can be differentiated again, which is composed.
+          const auto once = grad({y}, {x, grid}, {g}, {.retain_graph = true});
+          const auto twice = grad({y}, {x, grid}, {g}, {.create_graph = true});
+          testing::assert_close(once[0], twice[0].detach());
+          testing::assert_close(once[1], twice[1].detach());
+        }
+}
+
 }  // namespace reel

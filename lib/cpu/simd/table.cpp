@@ -19,6 +19,7 @@ void install_gemm(KernelTable& table);
 void install_cell(KernelTable& table);
 void install_distance(KernelTable& table);
 void install_embedding(KernelTable& table);
+void install_grid_sample(KernelTable& table);
 void install_index(KernelTable& table);
 void install_integer(KernelTable& table);
 void install_norm(KernelTable& table);
@@ -47,6 +48,7 @@ void install(KernelTable& table) {
   install_cell(table);
   install_distance(table);
   install_embedding(table);
+  install_grid_sample(table);
   install_index(table);
   install_integer(table);
   install_norm(table);

@@ -25,6 +25,7 @@ struct Crf;              // lib/device/kernels/crf.h
 struct Ctc;              // lib/device/kernels/ctc.h
 struct EmbeddingBag;     // lib/device/kernels/embedding_bag.h
 struct Gemm;             // lib/device/kernels/gemm.h
+struct GridSample;       // lib/device/kernels/grid_sample.h
 struct IdCheck;          // lib/device/kernels/id_check.h
 struct Norm;             // lib/device/kernels/norm.h
 struct Pooling;          // lib/device/kernels/pool.h
@@ -128,6 +129,10 @@ struct KernelTable {
   // float64.
   void (*interpolate)(const View& x, int dim, const View& ids, const View& weights, const View& y);
   void (*interpolate_grad)(const View& x, int dim, const View& ids, const View& weights, const View& y);
+  // Returns false, with nothing written, where the device has no kernel for it.
+  bool (*grid_sample)(const GridSample& job);
+  // Adds to gx and writes grid_grad, where they are wanted. It is called where grid_sample() has returned true.
+  void (*grid_sample_grad)(const GridSample& job);
 
   void (*gemm)(const Gemm& gemm);
   // C = op(A) op(B) of int64, int32 or uint8, which wrap; alpha is 1, beta 0, and there is no bias and no ReLU.
@@ -272,7 +277,7 @@ void for_each_kernel(const Visit& visit) {
       KERNEL(softmax), KERNEL(softmax_grad), KERNEL(cross_entropy), KERNEL(cross_entropy_grad),
       KERNEL(row_norm), KERNEL(row_norm_grad), KERNEL(channel_norm), KERNEL(channel_norm_grad),
       KERNEL(move_running), KERNEL(max_pool), KERNEL(max_pool_grad), KERNEL(avg_pool), KERNEL(avg_pool_grad),
-      KERNEL(interpolate), KERNEL(interpolate_grad),
+      KERNEL(interpolate), KERNEL(interpolate_grad), KERNEL(grid_sample), KERNEL(grid_sample_grad),
       KERNEL(gemm), KERNEL(integer_gemm), KERNEL(cdist), KERNEL(cdist_grad),
       KERNEL(cell), KERNEL(cell_grad), KERNEL(recurrence), KERNEL(recurrence_grad),
       KERNEL(rnn_layer_workspace), KERNEL(rnn_layer), KERNEL(rnn_layer_grad),
