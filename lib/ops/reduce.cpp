@@ -386,7 +386,8 @@ Tensor renorm(const Tensor& x, double p, int64_t dim, double max_norm) {
     const int d = wrap_dim(dim, static_cast<int>(x.dim()), "renorm");
     for (int e = 0; e < x.dim(); ++e)
       if (e != d) others.dims.push_back(e);
-    const Tensor large = no_grad([&] { return norm(x, p, others, true) > max_norm; });
+    const Tensor norms = no_grad([&] { return norm(x, p, others, true); }), large = norms > max_norm;
+    if (!recording(x)) return x * where(large, max_norm / (norms + 1e-7), 1);
     // No slope of what is left as it is counts, not even as 0 times NaN.
     const Tensor rows = where(large, x, 1);
     return where(large, rows * (max_norm / (norm(rows, p, others, true) + 1e-7)), x);
