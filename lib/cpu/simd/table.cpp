@@ -7,6 +7,7 @@ void install_attention(KernelTable& table);
 void install_unary(KernelTable& table);
 void install_unary_grad(KernelTable& table);
 void install_binary(KernelTable& table);
+void install_binary_grad(KernelTable& table);
 void install_compare(KernelTable& table);
 void install_copy(KernelTable& table);
 void install_reduce(KernelTable& table);
@@ -36,6 +37,7 @@ void install(KernelTable& table) {
   install_unary(table);
   install_unary_grad(table);
   install_binary(table);
+  install_binary_grad(table);
   install_compare(table);
   install_copy(table);
   install_reduce(table);
