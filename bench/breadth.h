@@ -1,5 +1,6 @@
+// This file declares what the parts of reel's side of the breadth benchmark share: the numbers of which tensors are
+// made, and the models.
 #pragma once
-// What the parts of reel's side of the breadth benchmark share: the numbers that tensors are made of, and the models.
 #include <functional>
 #include <string>
 #include <vector>

@@ -71,7 +71,7 @@ bool all_finite(const Columns<T>& columns, Triangle part = Triangle::kAll) {
   return true;
 }
 
-/// What the matrices of a batch share, for either type of their elements.
+/// This is what the matrices of a batch share, for either type of their elements.
 template <template <class> class Kept>
 using Of = std::tuple<Kept<float>, Kept<double>>;
 

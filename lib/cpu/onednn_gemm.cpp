@@ -14,7 +14,7 @@ using dnnl::memory;
 constexpr auto kBF16 = memory::data_type::bf16;
 constexpr memory::dim kAny = DNNL_RUNTIME_DIM_VAL;
 
-enum Kind : unsigned { kTransA = 1, kTransB = 2, kBias = 4, kAdds = 8, kRelu = 16, kBatched = 32, kKinds = 64 };
+enum Kind : unsigned { kTransA = 1, kTransB = 2, kBias = 4, kAdds = 8, kBatched = 16, kKinds = 32 };
 
 struct Matrix {
   int64_t rows = kAny, columns = kAny, ld = kAny;
@@ -33,7 +33,6 @@ memory::desc describe_bias(int64_t n, bool batched) {
 dnnl::matmul make_primitive(unsigned kind) {
   dnnl::post_ops after;
   if (kind & kAdds) after.append_sum();
-  if (kind & kRelu) after.append_eltwise(1, dnnl::algorithm::eltwise_relu, 0, 0);
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(after);
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // threads share the primitive, and run it at once
@@ -65,7 +64,7 @@ bool onednn_multiply(const Gemm& g) {
   if (batched && (g.stride_a == 0 || g.stride_b == 0 || g.beta != 0)) return false;
   static constinit Lazy<dnnl::matmul> primitives[kKinds];
   const unsigned kind = (g.trans_a ? kTransA : 0u) | (g.trans_b ? kTransB : 0u) | (g.bias ? kBias : 0u) |
-                        (g.beta == 1 ? kAdds : 0u) | (g.relu ? kRelu : 0u) | (batched ? kBatched : 0u);
+                        (g.beta == 1 ? kAdds : 0u) | (batched ? kBatched : 0u);
   try {
     const dnnl::matmul& primitive = primitives[kind].get([&] { return make_primitive(kind); });
     const auto operand = [](const memory::desc& desc, const void* data) {
@@ -80,8 +79,8 @@ bool onednn_multiply(const Gemm& g) {
     if (dnnl_primitive_execute(primitive.get(), onednn_stream().get(), g.bias ? 4 : 3, arguments) != dnnl_success)
       return false;
     // Kernels are made when a primitive first runs.
-    static constinit std::atomic<uint64_t> kinds = 0;  // that have run, by a bit each
-    const uint64_t bit = uint64_t{1} << kind;
+    static constinit std::atomic<uint32_t> kinds = 0;  // that have run, by a bit each
+    const uint32_t bit = uint32_t{1} << kind;
     if (!(kinds.load(std::memory_order_relaxed) & bit) && !(kinds.fetch_or(bit) & bit)) [[unlikely]]
       OnednnCall::outlive_what_it_made();
     return true;

@@ -62,7 +62,7 @@ Tensor as_batch(const Tensor& x, const Shape& batch) {
   return x.expand(shape).reshape({batch.numel(), x.size(-2), x.size(-1)}).contiguous();
 }
 
-/// Whether a kernel may compute distances: one for every p that is a norm's, but where ops are written down.
+/// Returns whether a kernel may compute distances: one for every p that is a norm's, but where ops are written down.
 bool has_kernel(double p) { return p >= 0 && !is_tracing(); }
 
 Tensor distances(const Tensor& x, const Tensor& y, double p) {
@@ -108,7 +108,7 @@ Tensor distances_of_pairs(const Tensor& x, double p) {
     record("pdist", result, inputs(a), [p, a = SavedTensor(a), y = SavedTensor::output(result)](Backward& back) {
       const Tensor at = back.get(a), yt = back.get(y);
       if (back.create_graph()) {
-        // Of the matrix of all distances those above the diagonal count.
+        // Only distances above the diagonal of the matrix count.
         const Tensor pairs = triu_indices(at.size(1), at.size(1), 1).to(at.device());
         const auto above = [&](const Tensor& x) {
           return index_put(zeros({at.size(1), at.size(1)}, {.dtype = x.dtype(), .device = x.device()}),

@@ -202,6 +202,21 @@ TEST_CASE("NaN passes the gradient of linear_relu, also one that is differentiab
   }
 }
 
+TEST_CASE("linear_relu keeps NaN, whichever library multiplies", "[ops][isa]") {
+  for (const DType dtype : {kFloat32, kFloat64, kBFloat16, kFloat16})
+    for (const int64_t n : {3, 64, 200}) {
+      const Tensor x = randn({n, n}), w = randn({n, n});
+      x[1].fill_(NAN);
+      for (const Tensor& bias : {Tensor(), randn({n}).to(dtype)}) {
+        const Tensor y = linear_relu(x.to(dtype), w.to(dtype), bias);
+        CAPTURE(dtype, n);
+        CHECK(isnan(y[1]).all().item<bool>());
+        CHECK(isnan(y).sum().item<int64_t>() == n);
+        CHECK((y[0] >= 0).all().item<bool>());
+      }
+    }
+}
+
 TEST_CASE("a product of integers takes little room", "[ops]") {
   const Tensor a = randint(-9, 9, {300, 200}), b = randint(-9, 9, {200, 100});
   reset_peak_memory_stats();

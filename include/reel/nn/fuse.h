@@ -11,7 +11,7 @@
 /// kernels.
 namespace reel::nn {
 
-/// What fuse_for_inference has done.
+/// A FusionReport says what fuse_for_inference has done.
 struct FusionReport {
   std::vector<std::string> fused;   ///< "conv1 (Conv2d): bn1 (BatchNorm2d), relu".
   std::vector<std::string> kept;    ///< Norms that stay, with the reason: "bn2 (BatchNorm2d): it has hooks".

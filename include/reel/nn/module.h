@@ -130,7 +130,7 @@ class Module {
   void train(bool on = true);
   void eval() { train(false); }                   ///< train(false).
   bool is_training() const { return training_; }  ///< As train() and eval() have set it.
-  /// Whether fuse_for_inference has prepared this module: it cannot be trained any more.
+  /// Returns whether fuse_for_inference has prepared this module: it cannot be trained any more.
   bool is_fused() const { return fused_; }
 
   /// Moves parameters, buffers and gradients in place, so every handle to them sees the change. Converting to a
@@ -179,7 +179,7 @@ class Module {
   std::string label() const;  ///< "encoder.fc (Linear)"
   /// Whether a call has more to do than forward().
   bool has_hooks() const { return hooks_ != nullptr; }
-  /// Whether the layer in front computes what this one did.
+  /// Returns whether the layer in front computes what this one did.
   bool is_folded() const { return folded_dims_ != 0; }
   /// Throws unless x has as many dimensions as what the layer in front computes.
   void check_folded(const Tensor& x) const;

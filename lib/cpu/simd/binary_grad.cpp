@@ -1,3 +1,5 @@
+// This file has the gradients of binary pointwise functions on float32 and float64, by vectors. In one file with the
+// functions themselves they are so many that g++ does not inline their loops.
 #include "lib/functors/binary.h"
 
 #include <algorithm>
@@ -7,8 +9,6 @@
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
 
-// Gradients of binary pointwise functions on float32 and float64, by vectors. In one file with the functions themselves
-// they are so many that g++ does not inline their loops.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -17,7 +17,7 @@ using Functor = std::tuple_element_t<I, functors::BinaryList>;
 
 enum class Side { kA, kB };
 
-/// Whether all elements of x are one in memory: the gradient of a sum, say.
+/// Returns whether all elements of x are one in memory: the gradient of a sum, say.
 bool is_repeated(const View& x) {
   for (const int64_t stride : x.strides)
     if (stride != 0) return false;

@@ -135,7 +135,7 @@ void cdist_of(double p, const View& x1, const View& x2, const View& y) {
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 
-/// What the gradient of one vector is added up from, for each of the n vectors that it has distances to.
+/// These are the terms of the gradient of one vector, for each of the n vectors to which it has distances.
 template <class T>
 struct Weights {
   T *weight, *distance;

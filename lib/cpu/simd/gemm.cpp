@@ -6,7 +6,7 @@
 #include "lib/cpu/simd/map.h"
 #include "lib/cpu/simd/transpose.h"
 #include "lib/device/kernels/gemm.h"
-#include "lib/functors/activation.h"
+#include "lib/functors/unary.h"
 #include "reel/threads.h"
 
 // Matrix products with few rows, at which libraries are slow (batch size 1, above all); all others go to them
@@ -380,7 +380,7 @@ double dot_of(const T* a, const T* b, int64_t n) {
   return total;
 }
 
-/// Whether a product is that of two long contiguous vectors.
+/// Returns whether a product is that of two long contiguous vectors.
 template <class T>
 bool is_dot(const Gemm& g) {
   constexpr int64_t kMinLength = 256;  // below it a panel is as fast
@@ -487,20 +487,25 @@ Gemm as_row(const Gemm& g) {
   return t;
 }
 
-template <class T>
+/// Computes max(c, 0). NaN stays, which libraries make 0.
 void rectify(const Gemm& g) {
-  constexpr int64_t kPartSize = 1 << 16;
-  parallel_for(g.batch * g.m, kPartSize / std::min(g.n, kPartSize), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      T* const c = static_cast<T*>(g.c) + i / g.m * g.stride_c + i % g.m * g.ldc;
-      map_flat<T>(functors::Relu(), g.n, c, c);
-    }
-  });
+  const View c{.data = g.c,
+               .numel = g.batch * g.m * g.n,
+               .dtype = g.dtype,
+               .contiguous = false,
+               .host = true,
+               .shape = {g.batch, g.m, g.n},
+               .strides = {g.stride_c, g.ldc, 1}};
+  const functors::Relu relu;
+  cpu_kernels().unary[functors::index_of<functors::UnaryList, functors::Relu>](&relu, c, c);
 }
 
 void gemm(const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
-  if (kManyRegisters && bfloat16_gemm(g)) return;
+  if (kManyRegisters && bfloat16_gemm(g)) {
+    if (g.relu) rectify(g);
+    return;
+  }
   if (is_half(g.dtype)) return gemm(Widened().of(g));
   const bool column = g.n == 1 && g.ldc == 1 && g.m > 1 && !g.bias;
   const Gemm& product = column ? as_row(g) : g;
@@ -508,7 +513,7 @@ void gemm(const Gemm& g) {
     g.dtype == kFloat32 ? start_only<float>(g) : start_only<double>(g);
   else if (!(g.dtype == kFloat32 ? run<float>(product) : run<double>(product)))
     large_gemm(g, kManyRegisters);
-  if (g.relu) g.dtype == kFloat32 ? rectify<float>(g) : rectify<double>(g);
+  if (g.relu) rectify(g);
 }
 
 // ---- integers -------------------------------------------------------------------------------------------------------
@@ -565,7 +570,7 @@ void multiply_rows(const Gemm& g, const T* a, const T* b, int64_t ldb, T* c) {
   }
 }
 
-/// The same for a B whose columns, and an A whose rows, are contiguous.
+/// Does that for a B whose columns, and an A whose rows, are contiguous.
 template <class T>
 void multiply_dots(const Gemm& g, const T* __restrict a, const T* __restrict b, int64_t ldb, T* __restrict c) {
   for (int64_t i = 0; i < g.m; ++i)

@@ -160,7 +160,7 @@ struct Taps {
     }
   }
 
-  /// What channel `x` has there. What lies outside is 0, whatever the element is that stands for it.
+  /// Returns the value of channel `x` there. What lies outside is 0, whatever the element is that stands for it.
   Batch<T> load_at(const T* x, const Tap& tap) const {
     const Batch<T> value = gather(x, tap.index);
     return all_seen ? value : select(tap.seen == Batch<T>(T(1)), value, Batch<T>(T(0)));

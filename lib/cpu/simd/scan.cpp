@@ -27,7 +27,7 @@ bool is_nan(T x) {
   return x != x;
 }
 
-/// Whether a replaces b as the maximum (minimum). NaN replaces every number in both, so that it propagates.
+/// Returns whether a replaces b as the maximum (minimum). NaN replaces every number in both, so that it propagates.
 template <class V>
 bool beats(bool largest, V x, V best) {
   if (is_nan(best)) return false;
@@ -43,7 +43,7 @@ Nest other_dims(const View& x, int dim, const View& y) {
   return nest;
 }
 
-/// Whether the lines of the last view along dim are many: f(parts) has been called for parts of the views then.
+/// Calls f(parts) for parts of the views if the last one has many lines along dim, and returns whether it does.
 template <size_t count, class F>
 bool divided(const View* const (&views)[count], int dim, const F& f) {
   return views[count - 1]->numel > part_size && for_each_part(views, 1u << dim, f);

@@ -377,7 +377,7 @@ void softmax_grad_last(bool log, const View& g, const View& y, const View& gx) {
   g.dtype == kFloat32 ? softmax_grad_rows<float>(log, g, y, gx) : softmax_grad_rows<double>(log, g, y, gx);
 }
 
-/// Whether a dimension is the last one but for those of size 1.
+/// Returns whether a dimension is the last one but for those of size 1.
 bool is_innermost(const View& x, int dim) {
   for (int d = dim + 1; d < x.shape.size(); ++d)
     if (x.shape[d] != 1) return false;
