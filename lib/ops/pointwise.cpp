@@ -80,7 +80,9 @@ std::optional<MemoryOrder> memory_order(const Shape& shape, std::initializer_lis
   const View* first = nullptr;
   for (const View* x : operands) {
     if (x->shape != shape) continue;
-    if (x->contiguous || (first && x->strides != first->strides)) return {};
+    if (x->contiguous) return {};
+    for (int d = 0; first && d < shape.size(); ++d)
+      if (shape[d] != 1 && x->strides[d] != first->strides[d]) return {};
     first = x;
   }
   if (!first || first->numel == 0) return {};

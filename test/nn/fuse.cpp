@@ -258,10 +258,10 @@ TEST_CASE("a fused model refuses to train and to load what it was made of", "[nn
   const Tensor other = again(x).clone();
   again.load_state_dict(net.state_dict());
   CHECK(difference(again(x), other) > 1e-3);
-  CHECK(equal(again(x), net(x)));
+  CHECK(difference(again(x), net(x)) == 0);
   Block moved = std::move(net);
   CHECK(moved.is_fused());
-  CHECK(equal(moved(x), again(x)));
+  CHECK(difference(moved(x), again(x)) == 0);
   CHECK_THROWS_WITH(moved.bn1(randn({16, 5, 5})),
                     Contains("it was folded into a layer whose results have 4 dimensions"));
 }
@@ -303,7 +303,7 @@ TEST_CASE("packed weights follow all changes of the weight", "[nn][fuse]") {
   check();
 }
 
-TEST_CASE("a ReLU in the pass of a convolution is undone by no later change", "[nn][fuse]") {
+TEST_CASE("a ReLU in the pass of a convolution is undone by no later change", "[nn][fuse][cpu]") {
   manual_seed(10);
   Pair net([](Pair& net, const Tensor& x) { return relu(net.bn(net.conv(x))); });
   net.eval();

@@ -485,7 +485,7 @@ TEST_CASE("attributes of graphs are not followed, however deep they are", "[onnx
   CHECK(error_of(file) == "no error");  // nothing needs z
 }
 
-TEST_CASE("a model that is fused when it is loaded computes what it did", "[onnx][fuse]") {
+TEST_CASE("a model that is fused when it is loaded computes what it did", "[onnx][fuse][cpu]") {
   manual_seed(14);
   const Folder folder;
   nn::Sequential net{nn::Conv2d(3, 16, 3, {.stride = 2, .bias = false}),
@@ -521,7 +521,7 @@ TEST_CASE("a model that is fused when it is loaded computes what it did", "[onnx
   testing::assert_close(written(x).detach(), y, {.rtol = 1e-4, .atol = 1e-5});
 }
 
-TEST_CASE("a graph is fused only where no other node reads what is folded", "[onnx][fuse]") {
+TEST_CASE("a graph is fused only where no other node reads what is folded", "[onnx][fuse][cpu]") {
   manual_seed(15);
   const Folder folder;
   struct Branches : nn::Layer<Branches> {

@@ -135,7 +135,7 @@ TEST_CASE("a pointwise result lies in memory as operands of one order do", "[ops
 
 TEST_CASE("a permuted result is a tensor of its own", "[ops]") {
   const Tensor a = randn({4, 6}), x = a.t();
-  Tensor w = ones({6, 4}).requires_grad_();
+  Tensor w = ones({4, 6}).t().requires_grad_();
   for (const bool recorded : {false, true}) {
     Tensor y = [&] {
       if (recorded) return x * w;

@@ -8,6 +8,7 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/cpu/simd/power.h"
 
 namespace reel::cpu::REEL_ISA {
 namespace {

@@ -10,6 +10,7 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
 #include "lib/cpu/simd/batch.h"
+#include "lib/cpu/simd/power.h"
 
 namespace reel::cpu::REEL_ISA {
 namespace {

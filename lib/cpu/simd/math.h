@@ -13,6 +13,18 @@
 // are in power.h and special.h.
 namespace reel::cpu::REEL_ISA {
 
+// These are defined in power.h and special.h. The declarations hide xsimd's functions from files that do not include
+// the definitions, which the compiler or the linker then asks for.
+template <class T>
+Batch<T> pow(const Batch<T>& x, const Batch<T>& y);
+template <class T>
+Batch<T> fmod(const Batch<T>& x, const Batch<T>& y);
+inline Batch<double> erf(const Batch<double>& x);
+inline Batch<float> erfc(const Batch<float>& x);
+inline Batch<double> erfc(const Batch<double>& x);
+inline Batch<float> lgamma(const Batch<float>& x);
+inline Batch<double> lgamma(const Batch<double>& x);
+
 template <class T, class F>
 Batch<T> per_lane(const Batch<T>& x, const F& f) {
   alignas(Arch::alignment()) T lanes[Batch<T>::size];

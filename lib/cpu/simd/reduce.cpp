@@ -6,6 +6,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/cpu/simd/power.h"
 #include "lib/cpu/simd/transpose.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/enums.h"
