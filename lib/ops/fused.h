@@ -12,10 +12,11 @@ namespace reel {
 /// tensor at that time.
 void keep_packed(const Tensor& weight);
 
-/// Returns the copies of a contiguous weight, nullptr if none are to be kept.
+/// Returns the copies of a contiguous weight, nullptr if none are to be kept. Kernels of a GPU, which run later, when
+/// the elements may be others, have none.
 inline PackedCopies* packed_of(const Tensor& weight) {
   const TensorImpl& impl = *TensorImpl::of(weight);
-  if (!impl.packed) [[likely]]
+  if (!impl.packed || !impl.view.host) [[likely]]
     return nullptr;
   impl.packed->keep(impl.storage->version.load(std::memory_order_relaxed));
   return impl.packed;
