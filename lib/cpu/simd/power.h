@@ -139,9 +139,13 @@ Batch<T> pow(const Batch<T>& x, const Batch<T>& y) {
   return power_of(x, y);
 }
 
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
 inline Batch<double> residual(const Batch<double>& a, const Batch<double>& x, const Batch<double>& y) {
-  return fnma(x, y, a);
+  return _mm512_fnmadd_pd(x, y, a);
+}
+#elif defined(__AVX2__)
+inline Batch<double> residual(const Batch<double>& a, const Batch<double>& x, const Batch<double>& y) {
+  return _mm256_fnmadd_pd(x, y, a);
 }
 #endif
 /// The remainder is exact: the quotient, cut off, is too large by 1 at most, and a - q b is a multiple of the last

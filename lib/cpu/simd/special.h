@@ -34,7 +34,7 @@ struct Square {
 inline Square square_of(const Batch<double>& a) {
   const Batch<double> square = a * a;
 #if defined(__AVX2__)
-  return {square, fma(a, a, Batch<double>(0) - square)};
+  return {square, Batch<double>(0) - residual(square, a, a)};
 #else
   const Batch<double> high = double_of(words_of(a) & Words(~uint64_t{0x7ffffff})), low = a - high;
   return {square, high * high - square + (high + high) * low + low * low};
