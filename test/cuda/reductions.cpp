@@ -298,58 +298,66 @@ TEST_CASE("GPU: sums and means of all floats", "[cuda]") {
       }
 }
 
+namespace {
+
+/// Checks softmax and cross entropy of numbers of a shape [n, classes, d…].
+void check_softmax(const Shape& shape, DType dtype, Generator& random) {
+  for (const bool odd : {false, true}) {
+    INFO(shape << ", " << dtype << ", odd " << odd);
+    Tensor x = numbers(shape, dtype, random) * 5;
+    if (odd)  // infinities, and in one row nothing else
+      x = where(numbers(shape, dtype, random) > 1.5, -kInf, x), x[0].fill_(-kInf), x[-1][0].fill_(kInf);
+    const Tensor g = numbers(shape, dtype, random), y = softmax(x, 1);
+    const int64_t n = shape[1], rows = x.numel() / n;
+    const Tensor t = ids(rows, -2, n, random);
+    for (const bool log : {false, true}) {
+      INFO("log " << log);
+      check_wide(dtype, {x}, {{shape, dtype}}, [&](const KernelTable& table, const Views& in, const Views& out) {
+        table.softmax(log, in[0], 1, out[0]);
+      });
+      if (odd) continue;
+      check_wide(
+          dtype, {g, log ? reel::log(y) : y}, {{shape, dtype}},
+          [&](const KernelTable& table, const Views& in, const Views& out) {
+            table.softmax_grad(log, in[0], in[1], 1, out[0]);
+          },
+          0.1);
+    }
+    const DType wide = is_half(dtype) ? kFloat32 : dtype;
+    const Tensor count = full({}, 3, {.dtype = wide, .device = kCPU});
+    const Tensor max = amax(x.to(kFloat64), 1), total = sum(exp(x.to(kFloat64) - max.unsqueeze(1)), 1);
+    const Tensor norms = stack({max.flatten(), 1 / total.flatten()}, 1).to(wide);
+    const Tensor loss_g = numbers({rows}, dtype, random).to(wide);
+    for (const double smoothing : {0., 0.2})
+      for (const bool divided : {false, true}) {
+        INFO("smoothing " << smoothing << ", divided " << divided);
+        check_wide(
+            dtype, {x, t, count}, {{{rows}, wide}, {{rows, 2}, wide}},
+            [&](const KernelTable& table, const Views& in, const Views& out) {
+              table.cross_entropy(smoothing, in[0], in[1], divided ? &in[2] : nullptr, out[0], &out[1], nullptr);
+            },
+            0.1);
+        if (odd) continue;
+        for (const int layout : {0, 2, 3})
+          check_wide(
+              dtype, {{loss_g, layout}, x, norms, t, count}, {{shape, dtype}},
+              [&](const KernelTable& table, const Views& in, const Views& out) {
+                table.cross_entropy_grad(smoothing, in[0], in[1], in[2], in[3], divided ? &in[4] : nullptr, out[0]);
+              },
+              0.1);
+      }
+  }
+}
+
+}  // namespace
+
 TEST_CASE("GPU: softmax and cross entropy of rows of any length", "[cuda]") {
   if (no_gpu()) return;
   Generator random(3);
   for (const int64_t n : kLengths)
     for (const int64_t rows : {1, 5, 19})
       for (const DType dtype : kFloats)
-        for (const bool odd : {false, true}) {
-          if (rows * n > 50000) continue;
-          INFO(rows << " x " << n << ", " << dtype << ", odd " << odd);
-          Tensor x = numbers({rows, n}, dtype, random) * 5;
-          if (odd)  // rows with infinities, one of them with nothing else
-            x = where(numbers({rows, n}, dtype, random) > 1.5, -kInf, x), x[0].fill_(-kInf), x[-1][0].fill_(kInf);
-          const Tensor g = numbers({rows, n}, dtype, random), y = softmax(x, -1), t = ids(rows, -2, n, random);
-          const Tensor loss_g = numbers({rows}, dtype, random);
-          for (const bool log : {false, true}) {
-            INFO("log " << log);
-            check_wide(dtype, {x}, {{{rows, n}, dtype}},
-                       [&](const KernelTable& table, const Views& in, const Views& out) {
-                         table.softmax(log, in[0], 1, out[0]);
-                       });
-            if (odd) continue;
-            check_wide(
-                dtype, {g, log ? reel::log(y) : y}, {{{rows, n}, dtype}},
-                [&](const KernelTable& table, const Views& in, const Views& out) {
-                  table.softmax_grad(log, in[0], in[1], 1, out[0]);
-                },
-                0.1);
-          }
-          const DType wide = is_half(dtype) ? kFloat32 : dtype;
-          const Tensor count = full({}, 3, {.dtype = wide, .device = kCPU});
-          const Tensor most = amax(x.to(kFloat64), 1), total = sum(exp(x.to(kFloat64) - most.unsqueeze(1)), 1);
-          const Tensor norms = stack({most, 1 / total}, 1).to(wide);
-          for (const double smoothing : {0., 0.2})
-            for (const bool divided : {false, true}) {
-              INFO("smoothing " << smoothing << ", divided " << divided);
-              check_wide(
-                  dtype, {x, t, count}, {{{rows}, wide}, {{rows, 2}, wide}},
-                  [&](const KernelTable& table, const Views& in, const Views& out) {
-                    table.cross_entropy(smoothing, in[0], in[1], divided ? &in[2] : nullptr, out[0], &out[1], nullptr);
-                  },
-                  0.1);
-              if (odd) continue;
-              for (const int layout : {0, 2, 3})
-                check_wide(
-                    dtype, {{loss_g.to(wide), layout}, x, norms, t, count}, {{{rows, n}, dtype}},
-                    [&](const KernelTable& table, const Views& in, const Views& out) {
-                      table.cross_entropy_grad(smoothing, in[0], in[1], in[2], in[3], divided ? &in[4] : nullptr,
-                                               out[0]);
-                    },
-                    0.1);
-            }
-        }
+        if (rows * n <= 50000) check_softmax({rows, n}, dtype, random);
 }
 
 // ---- norms ----------------------------------------------------------------------------------------------------------
@@ -423,51 +431,7 @@ TEST_CASE("GPU: softmax and cross entropy along a dimension that is not the last
   if (no_gpu()) return;
   Generator random(4);
   for (const Shape& shape : {Shape{3, 21, 5, 7}, Shape{2, 1, 9}, Shape{1, 130, 33}, Shape{2, 3, 1}})
-    for (const DType dtype : kFloats)
-      for (const bool odd : {false, true}) {
-        INFO(shape << ", " << dtype << ", odd " << odd);
-        Tensor x = numbers(shape, dtype, random) * 5;
-        if (odd) x = where(numbers(shape, dtype, random) > 1.5, -kInf, x), x[0].fill_(-kInf), x[-1][0].fill_(kInf);
-        const Tensor g = numbers(shape, dtype, random), y = softmax(x, 1);
-        const int64_t n = shape[1], rows = x.numel() / n;
-        const Tensor t = ids(rows, -2, n, random);
-        for (const bool log : {false, true}) {
-          INFO("log " << log);
-          check_wide(dtype, {x}, {{shape, dtype}}, [&](const KernelTable& table, const Views& in, const Views& out) {
-            table.softmax(log, in[0], 1, out[0]);
-          });
-          if (odd) continue;
-          check_wide(
-              dtype, {g, log ? reel::log(y) : y}, {{shape, dtype}},
-              [&](const KernelTable& table, const Views& in, const Views& out) {
-                table.softmax_grad(log, in[0], in[1], 1, out[0]);
-              },
-              0.1);
-        }
-        const DType wide = is_half(dtype) ? kFloat32 : dtype;
-        const Tensor count = full({}, 3, {.dtype = wide, .device = kCPU});
-        const Tensor most = amax(x.to(kFloat64), 1), total = sum(exp(x.to(kFloat64) - most.unsqueeze(1)), 1);
-        const Tensor norms = stack({most.flatten(), 1 / total.flatten()}, 1).to(wide);
-        for (const double smoothing : {0., 0.2})
-          for (const bool divided : {false, true}) {
-            INFO("smoothing " << smoothing << ", divided " << divided);
-            check_wide(
-                dtype, {x, t, count}, {{{rows}, wide}, {{rows, 2}, wide}},
-                [&](const KernelTable& table, const Views& in, const Views& out) {
-                  table.cross_entropy(smoothing, in[0], in[1], divided ? &in[2] : nullptr, out[0], &out[1], nullptr);
-                },
-                0.1);
-            if (odd) continue;
-            const Tensor loss_g = numbers({rows}, dtype, random).to(wide);
-            for (const int layout : {0, 2, 3})
-              check_wide(
-                  dtype, {{loss_g, layout}, x, norms, t, count}, {{shape, dtype}},
-                  [&](const KernelTable& table, const Views& in, const Views& out) {
-                    table.cross_entropy_grad(smoothing, in[0], in[1], in[2], in[3], divided ? &in[4] : nullptr, out[0]);
-                  },
-                  0.1);
-          }
-      }
+    for (const DType dtype : kFloats) check_softmax(shape, dtype, random);
 }
 
 TEST_CASE("GPU: norms of rows of any length", "[cuda]") {
