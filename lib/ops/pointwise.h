@@ -120,14 +120,24 @@ inline auto attributes_of(const functors::Addcmul& f) { return std::array<Attrib
 inline auto attributes_of(const functors::Addcdiv& f) { return std::array<Attribute, 1>{{{"value", f.value}}}; }
 
 template <class F>
-Tensor unary(Op op, const Tensor& x, F f = {}) {
+Tensor unary(Op op, const Tensor& x, F f = {});
+
+/// Returns the result of unary if x is a permutation of row-major elements, or an undefined tensor.
+template <class F>
+[[gnu::noinline, gnu::cold]] Tensor unary_in_memory_order(Op op, const Tensor& x, F f) {
+  const auto order = memory_order(view_of(x).shape, {&view_of(x)});
+  return order ? order->undo(unary(op, order->apply(x), f)) : Tensor();
+}
+
+template <class F>
+Tensor unary(Op op, const Tensor& x, F f) {
   const View& xv = view_of(x, op);
   const bool floating = is_floating_point(xv.dtype);
   if (!floating && (!F::kIntegers || xv.dtype == kBool)) return unary(op, x.to(F::kIntegers ? kUInt8 : kFloat32), f);
   if (op.concerns(op_modes)) [[unlikely]]
     return call_in_modes(op, {x}, attributes_of(f), [&](const Tensor& x) { return unary(op, x, f); });
   if (!xv.contiguous) [[unlikely]]
-    if (const auto order = memory_order(xv.shape, {&xv})) return order->undo(unary(op, order->apply(x), f));
+    if (Tensor y = unary_in_memory_order(op, x, f); y.defined()) return y;
   Tensor y = make_tensor(xv.shape, xv.dtype, TensorImpl::of(x)->device());
   kernels_of(y).unary[functors::index_of<functors::UnaryList, F>](&f, xv, view_of(y));
   if (floating && recording(x)) {
@@ -197,17 +207,28 @@ struct BinaryRule {
   }
 };
 
+template <class F>
+Tensor binary_same(Op op, const Tensor& a, const Tensor& b, const Tensor& leading, F f = {});
+
+/// Returns the result of binary_same if the operands are one permutation of row-major elements, or an undefined tensor.
+template <class F>
+[[gnu::noinline, gnu::cold]] Tensor binary_in_memory_order(Op op, const Tensor& a, const Tensor& b,
+                                                           const Tensor& leading, F f) {
+  const View &av = view_of(a), &bv = view_of(b);
+  const auto order = memory_order(broadcast_shapes(av.shape, bv.shape, op), {&av, &bv});
+  return order ? order->undo(binary_same<F>(op, order->apply(a), order->apply(b), leading, f)) : Tensor();
+}
+
 /// The operands are what the kernels take: of one dtype, but that a number beside halves is a float32. `leading` is one
 /// of them that has the result's dtype and device.
 template <class F>
-Tensor binary_same(Op op, const Tensor& a, const Tensor& b, const Tensor& leading, const F& f = {}) {
+Tensor binary_same(Op op, const Tensor& a, const Tensor& b, const Tensor& leading, F f) {
   if (op.concerns(op_modes)) [[unlikely]]
     return call_in_modes(op, {a, b}, {},
                          [&](const Tensor& a, const Tensor& b) { return binary_same<F>(op, a, b, leading, f); });
   const View &av = view_of(a), &bv = view_of(b);
-  if (!av.contiguous || !bv.contiguous) [[unlikely]]
-    if (const auto order = memory_order(broadcast_shapes(av.shape, bv.shape, op), {&av, &bv}))
-      return order->undo(binary_same<F>(op, order->apply(a), order->apply(b), leading, f));
+  if (!(av.contiguous & bv.contiguous)) [[unlikely]]
+    if (Tensor y = binary_in_memory_order(op, a, b, leading, f); y.defined()) return y;
   const DType dtype = view_of(leading).dtype;
   Tensor y;
   if (av.shape == bv.shape) {
