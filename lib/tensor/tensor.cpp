@@ -23,12 +23,15 @@ void detail::destroy(Counted* counted) {
   detach_history(impl);
   if (impl->watched) [[unlikely]]
     unwatch(impl);
-  if (impl->leaf) free_accumulate_grad(impl->leaf);
+  // One branch for what most tensors do not have.
+  const auto bits = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
+  if (bits(impl->leaf) | bits(impl->base) | bits(impl->packed)) {
+    if (impl->leaf) free_accumulate_grad(impl->leaf);
+    if (impl->base) TensorImpl::wrap(impl->base).reset();
+    delete impl->packed;
+  }
   end_leaf_view(impl);
   impl->storage->drop();
-  if (impl->base) TensorImpl::wrap(impl->base).reset();
-  if (impl->packed) [[unlikely]]
-    delete impl->packed;
   impl->~TensorImpl();
   release_cpu(impl, sizeof(TensorImpl));
 }
