@@ -21,7 +21,7 @@ reel::Tensor uniform(double low, double high, const reel::Shape& shape, int64_t 
 /// Returns an int64 tensor with elements from noise() in [0, limit).
 reel::Tensor ids(int64_t limit, const reel::Shape& shape, int64_t position = 0);
 
-/// The ops that random programs do not have. bench/torch/breadth.py has them for PyTorch.
+/// These are the ops that random programs do not have. bench/torch/breadth.py has them for PyTorch.
 const std::vector<reel::Op>& more_ops();
 
 /// Returns a step of the model of that name, an Error if there is none.

@@ -22,7 +22,8 @@ struct RowNorm {
   W max, scale;
 };
 
-/// The elements that are computed along a dimension: n, `inner` apart, for each of `count` columns.
+/// A ColumnExtent describes the elements that are computed along a dimension: n, `inner` apart, for each of `count`
+/// columns.
 struct ColumnExtent {
   int64_t count, n, inner;
   ColumnExtent(const View& x, int dim) : n(x.shape.empty() ? 1 : x.shape[dim]), inner(1) {

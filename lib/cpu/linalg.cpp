@@ -71,11 +71,12 @@ bool all_finite(const Columns<T>& columns, Triangle part = Triangle::kAll) {
   return true;
 }
 
-/// This is what the matrices of a batch share, for either type of their elements.
+/// A PerType holds memory that all matrices of a batch use, for either type of their elements.
 template <template <class> class Kept>
-using Of = std::tuple<Kept<float>, Kept<double>>;
+using PerType = std::tuple<Kept<float>, Kept<double>>;
 
-/// The memory that a routine works in. It says how much it needs when it is called with a size of -1.
+/// A Workspace is the memory that a routine works in. The routine says how much it needs when it is called with a size
+/// of -1.
 template <class T>
 struct Workspace {
   Values<T> numbers;
@@ -116,7 +117,7 @@ int64_t solve(const View& a, const View& b, const View& x) {
 void slogdet(const View& a, const View& sign, const View& logabsdet) {
   const auto n = static_cast<size_t>(a.shape[1]);
   Values<blas_index_t> pivots(n);
-  Of<Columns> all;
+  PerType<Columns> all;
   first_failure(a, [&](int64_t i, auto type) {
     using T = decltype(type);
     Columns<T>& lu = std::get<Columns<T>>(all);
@@ -138,7 +139,7 @@ void slogdet(const View& a, const View& sign, const View& logabsdet) {
 }
 
 int64_t cholesky(const View& a, const View& l) {
-  Of<Columns> all;
+  PerType<Columns> all;
   return first_failure(a, [&](int64_t i, auto type) {
     using T = decltype(type);
     // The transpose Lᵀ of the factor is upper triangular.
@@ -155,9 +156,9 @@ int64_t cholesky(const View& a, const View& l) {
 void qr(const View& a, const View& q, const View& r) {
   const size_t m = static_cast<size_t>(a.shape[1]), n = static_cast<size_t>(a.shape[2]);
   const size_t wide = static_cast<size_t>(q.shape[2]), rank = std::min(m, n);
-  Of<Columns> all, bases, triangles;
-  Of<Values> taus;
-  Of<Workspace> factoring, forming;
+  PerType<Columns> all, bases, triangles;
+  PerType<Values> taus;
+  PerType<Workspace> factoring, forming;
   first_failure(a, [&](int64_t i, auto type) {
     using T = decltype(type);
     const auto rows = static_cast<blas_index_t>(m), columns = static_cast<blas_index_t>(wide);
@@ -201,8 +202,8 @@ bool singular_values(Columns<T>& a, Workspace<T>& space, T* values) {
 
 int64_t svd(const View& a, const View* u, const View& s, const View* vh) {
   const int64_t m = a.shape[1], n = a.shape[2];
-  Of<Columns> all;
-  Of<Workspace> spaces;
+  PerType<Columns> all;
+  PerType<Workspace> spaces;
   if (!u)
     return first_failure(a, [&](int64_t i, auto type) {
       using T = decltype(type);
@@ -237,8 +238,8 @@ bool eigenvalues(Columns<T>& a, Workspace<T>& space, T* values) {
 }
 
 int64_t eigh(const View& a, const View& values, const View* vectors) {
-  Of<Columns> all;
-  Of<Workspace> spaces;
+  PerType<Columns> all;
+  PerType<Workspace> spaces;
   return first_failure(a, [&](int64_t i, auto type) {
     using T = decltype(type);
     T* const w = values.as<T>() + i * values.shape[1];

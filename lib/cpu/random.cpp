@@ -28,7 +28,7 @@ void for_each_piece(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, c
     piece(i, count, lanes + skip);
   }
 }
-/// piece(i, n, lanes, extra) for runs of numbers that take 64 random bits, from two blocks.
+/// Calls piece(i, n, lanes, extra) for runs of numbers that take 64 random bits, from two blocks.
 template <class F>
 void for_each_wide_piece(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, const F& piece) {
   uint32_t extra[kPiece + 4];
@@ -38,7 +38,7 @@ void for_each_wide_piece(FillLanes fill, uint64_t seed, uint64_t offset, int64_t
     piece(start, count, lanes, extra + skip);
   });
 }
-/// set(i, lane, extra) for each of these numbers.
+/// Calls set(i, lane, extra) for each of these numbers.
 template <class F>
 void for_each_two_lanes(FillLanes fill, uint64_t seed, uint64_t offset, int64_t n, const F& set) {
   for_each_wide_piece(fill, seed, offset, n,

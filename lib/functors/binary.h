@@ -129,7 +129,7 @@ template <class T> REEL_HD T quotient_of(T a, T b, T y) {
   return select(finite & infinite, T(-1), select(b == T(0), a / b, nearbyint((a - y) / b)));
 }
 
-/// Is the remainder on the other side of 0 than the divisor, which is added to it then?
+/// Returns whether the remainder is on the other side of 0 than the divisor, which is added to it then.
 template <class T> REEL_HD auto is_opposite(T rest, T b) {
   return ((rest < T(0)) & (b > T(0))) | ((rest > T(0)) & (b < T(0)));
 }
@@ -195,7 +195,7 @@ struct SquaredError {
   template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return g * (T(2) * (a - b)); }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return g * (T(2) * (b - a)); }
 };
-/// Huber's function of the difference d, c (d - c / 2) / divisor for c, which is d clamped to ±delta.
+/// HuberError is Huber's function of the difference d, c (d - c / 2) / divisor for c, which is d clamped to ±delta.
 struct HuberError {
   double delta, divisor;
   static constexpr int save_a = kA | kB, save_b = kA | kB;
@@ -211,7 +211,7 @@ struct HuberError {
   template <class T> REEL_HD T grad_a(T g, T a, T b, T) const { return g * (clamped(a - b) / T(divisor)); }
   template <class T> REEL_HD T grad_b(T g, T a, T b, T) const { return g * (clamped(b - a) / T(divisor)); }
 };
-/// -(b log σ(a) + (1 - b) log σ(-a)), in which each term is exact by itself, so nothing cancels.
+/// LogisticLoss is -(b log σ(a) + (1 - b) log σ(-a)), in which each term is exact by itself, so nothing cancels.
 struct LogisticLoss {
   static constexpr int save_a = kA | kB, save_b = kA;
   static constexpr bool kIntegers = false;

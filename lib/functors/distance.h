@@ -5,7 +5,7 @@
 
 namespace reel::functors {
 
-// A formula a line, whatever clang-format makes of templates:
+// Each formula has its line, whatever clang-format makes of templates:
 // clang-format off
 
 // A norm has join(sum, gap) for each element of a difference, merge(sum, sum) and finish(sum), which is y. The derivative
@@ -56,7 +56,7 @@ struct PowerNorm {
 
 // clang-format on
 
-/// f(norm) for the p-norm, p >= 0, of vectors of `size` elements. The power of a single element may be infinite.
+/// Calls f(norm) for the p-norm, p >= 0, of vectors of `size` elements. The power of a single element may be infinite.
 template <class F>
 auto with_norm(double p, int64_t size, const F& f) {
   if (p == 0) return f(CountNorm());

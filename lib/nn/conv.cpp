@@ -41,7 +41,7 @@ void reset(const Tensor& weight, const Tensor& bias) {
 constexpr const char *kConvNames[] = {"Conv1d", "Conv2d", "Conv3d"},
                      *kTransposeNames[] = {"ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"};
 
-using internal::convolve, internal::pick;
+using internal::convolve;
 
 }  // namespace
 
@@ -70,7 +70,7 @@ Tensor Conv<N>::forward(const Tensor& x) const {
   ConvOptions<N> call{options.stride, options.padding, options.dilation, options.groups, options.channels_last};
   const auto run = [&](const Tensor& padded) {
     if (relu_follows_) [[unlikely]]
-      return pick<N>(conv1d_before_relu, conv2d_before_relu, conv3d_before_relu)(padded, weight, bias, call);
+      return conv_before_relu(padded, weight, bias, call);
     return convolve<N>(padded, weight, bias, call);
   };
   if (options.padding_mode == kZeros) return run(x);

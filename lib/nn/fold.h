@@ -4,12 +4,12 @@
 
 namespace reel::nn::internal {
 
-/// The running statistics of a batch norm, and its weight and bias, which may be undefined.
+/// NormTensors are the running statistics of a batch norm, and its weight and bias, which may be undefined.
 struct NormTensors {
   Tensor mean, variance, weight, bias;
   double eps;
 };
-/// A weight and a bias with a norm in them.
+/// A Folded is a weight and a bias with a norm in them.
 struct Folded {
   Tensor weight, bias;
 };

@@ -140,8 +140,7 @@ Run make_conv(const Context& n) {
                                    .padding = even ? padding_of<N>(axes) : PerDim<N>(0),
                                    .dilation = dilation_of<N>(axes),
                                    .groups = groups};
-      if (c.node.has_relu)
-        return relu(pick<N>(conv1d_before_relu, conv2d_before_relu, conv3d_before_relu)(x, weight, bias, options));
+      if (c.node.has_relu) return relu(conv_before_relu(x, weight, bias, options));
       return convolve(x, weight, bias, options);
     });
   });

@@ -232,15 +232,6 @@ Tensor conv(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias, co
   });
 }
 
-/// Returns conv(…), with ReLU computed in place on the CPU unless a mode concerns the op. On a GPU a capture could skip
-/// the relu that follows, and replay so for other elements.
-template <int N>
-Tensor conv_before_relu(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        const ConvOptions<N>& options) {
-  const bool with_relu = view_of(x, op).host && !op.concerns(op_modes) && !recording(x, weight, bias);
-  return conv(op, x, weight, bias, options, with_relu);
-}
-
 template <int N>
 Tensor conv_transpose(Op op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const ConvTransposeOptions<N>& options) {
@@ -334,15 +325,17 @@ Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   return conv("conv3d", x, weight, bias, options);
 }
 
-Tensor conv1d_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<1>& options) {
-  return conv_before_relu("conv1d", x, weight, bias, options);
+// ReLU is computed in place on the CPU unless a mode concerns the op. On a GPU a capture could skip the relu that
+// follows, and replay so for other elements.
+template <int N>
+Tensor conv_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options) {
+  constexpr Op kOps[] = {"conv1d", "conv2d", "conv3d"}, op = kOps[N - 1];
+  const bool with_relu = view_of(x, op).host && !op.concerns(op_modes) && !recording(x, weight, bias);
+  return conv(op, x, weight, bias, options, with_relu);
 }
-Tensor conv2d_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<2>& options) {
-  return conv_before_relu("conv2d", x, weight, bias, options);
-}
-Tensor conv3d_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<3>& options) {
-  return conv_before_relu("conv3d", x, weight, bias, options);
-}
+template Tensor conv_before_relu(const Tensor&, const Tensor&, const Tensor&, const ConvOptions<1>&);
+template Tensor conv_before_relu(const Tensor&, const Tensor&, const Tensor&, const ConvOptions<2>&);
+template Tensor conv_before_relu(const Tensor&, const Tensor&, const Tensor&, const ConvOptions<3>&);
 
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTransposeOptions<1>& options) {

@@ -23,7 +23,8 @@ Tensor in_float(Op op, const Tensor& a, const Tensor& b, const F& f) {
   });
 }
 
-/// Composed, row by row of x where all differences at once would take much room; backward takes them anew.
+/// Returns distances composed of other ops, row by row of x where all differences at once would take much room;
+/// backward takes them anew.
 Tensor composed_distances(const Tensor& x, const Tensor& y, double p) {
   const auto block = [p](const Tensor& a, const Tensor& b) {
     const Tensor gaps = a.unsqueeze(-2) - b.unsqueeze(-3);
@@ -42,7 +43,8 @@ Tensor composed_distances(const Tensor& x, const Tensor& y, double p) {
   return cat(parts, -2);
 }
 
-/// The gradients of the vectors x [b, m, d] and y [b, n, d] from those of all their distances [b, m, n], in ops.
+/// Returns the gradients of the vectors x [b, m, d] and y [b, n, d] from those of all their distances [b, m, n], in
+/// ops.
 std::pair<Tensor, Tensor> composed_grads(double p, const Tensor& g, const Tensor& x, const Tensor& y,
                                          const Tensor& distances) {
   const Tensor gaps = x.unsqueeze(-2) - y.unsqueeze(-3), far = distances.unsqueeze(-1);
@@ -55,7 +57,7 @@ std::pair<Tensor, Tensor> composed_grads(double p, const Tensor& g, const Tensor
   return {sum(slopes, -2), -sum(slopes, -3)};
 }
 
-/// [b, m, d] with the same leading dimensions as y; `batch` says which.
+/// Returns x as [b, m, d], with the leading dimensions expanded to `batch`.
 Tensor as_batch(const Tensor& x, const Shape& batch) {
   Shape shape = batch;
   shape.push_back(x.size(-2)), shape.push_back(x.size(-1));
@@ -98,7 +100,7 @@ Tensor distances(const Tensor& x, const Tensor& y, double p) {
   return result.view(shape);
 }
 
-/// The distances of all pairs of rows, by a kernel; undefined where there is none.
+/// Returns the distances of all pairs of rows, by a kernel, or an undefined tensor where there is none.
 Tensor distances_of_pairs(const Tensor& x, double p) {
   if (!has_kernel(p)) return {};
   const int64_t n = x.size(0);

@@ -26,9 +26,8 @@ inline PackedCopies* packed_of(const Tensor& weight) {
 /// Returns conv(x, weight, bias, options) or linear(x, weight, bias) for a caller that calls relu with the result next:
 /// that may have been computed already, in place, while the elements are in the cache, and `relu` knows it then.
 /// (oneDNN's kernels would compute both in one pass, but make zeros of NaN.)
-Tensor conv1d_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<1>& options);
-Tensor conv2d_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<2>& options);
-Tensor conv3d_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<3>& options);
+template <int N>
+Tensor conv_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions<N>& options);
 Tensor linear_before_relu(const Tensor& x, const Tensor& weight, const Tensor& bias);
 ///@}
 

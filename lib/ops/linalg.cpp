@@ -212,8 +212,8 @@ bool is_out_of_range(const Tensor& det) {
   const double least = det.dtype() == kFloat64 ? DBL_MIN : static_cast<double>(FLT_MIN);
   return any((size < least) | isinf(size)).item<bool>();
 }
-/// The cofactors det(A) A⁻ᵀ of matrices whose determinants are out of range, if all are regular, and undefined if one
-/// may be singular.
+/// Returns the cofactors det(A) A⁻ᵀ of matrices whose determinants are out of range, if all are regular, and undefined
+/// if one may be singular.
 Tensor cofactors_by_inverse(const Tensor& a) {
   const auto [sign, log_det] = slogdet(a);
   if (!all((sign != 0) & isfinite(log_det)).item<bool>()) return {};

@@ -136,8 +136,8 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
 
 namespace {
 
-/// The fused kernel: logits [n, classes, d…], whose losses have the targets' shape, reduced. Of half types the result
-/// is float32.
+/// Calls the fused kernel for logits [n, classes, d…], whose losses have the targets' shape, and reduces these. The
+/// result is float32 for half types.
 Tensor fused_cross_entropy(const Tensor& logits, const Targets& targets, double smoothing, Reduction reduction) {
   const Tensor x = logits.contiguous();
   const View& view = view_of(x);
@@ -186,7 +186,7 @@ Tensor fused_cross_entropy(const Tensor& logits, const Targets& targets, double 
   return y;
 }
 
-/// The weights of classes in x's type, as they broadcast to x [n, classes, d…].
+/// Returns the weights of classes in x's type, as they broadcast to x [n, classes, d…].
 Tensor class_column(const Tensor& weight, const Tensor& x) {
   Shape column{x.size(1)};
   while (column.size() < x.dim() - 1) column.push_back(1);
@@ -216,7 +216,7 @@ Tensor soft_cross_entropy(const Tensor& x, const Tensor& target, const CrossEntr
   return reduced("cross_entropy", losses, options.reduction);
 }
 
-/// Targets that are classes, for logits of one dimension, or with class weights.
+/// Returns the loss of targets that are classes, for logits of one dimension, or with class weights.
 Tensor hard_cross_entropy(const Tensor& logits, const Targets& targets, const CrossEntropyLossOptions& options) {
   const char* op = "cross_entropy";
   const double smoothing = options.label_smoothing;
@@ -344,7 +344,7 @@ Tensor weighted(const char* op, const Tensor& y, const Tensor& weight) {
 /// max(0, x)
 Tensor hinge(const Tensor& x) { return clamp(x, 0); }
 
-/// f(x, t) by the kernel of the functor or, where the parts of ops are written down, by its formula.
+/// Returns f(x, t) by the kernel of the functor or, where the parts of ops are written down, by its formula.
 template <class F>
 Tensor losses_by(Op op, const F& f, const Tensor& x, const Tensor& t) {
   if (is_tracing()) return f(x, t);

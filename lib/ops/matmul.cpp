@@ -76,7 +76,7 @@ void check_types(const char* op, const Tensor& a, const Tensor& b) {
   common_device(op, {&a, &b});
 }
 
-// Integers, exactly; of bools it is true where a pair of them is.
+/// Returns the exact product of integers; for bools it is true where a pair of them is.
 Tensor product_of_integers(const char* op, const Tensor& a, const Tensor& b) {
   if (a.dtype() == kBool) return product_of_integers(op, a.to(kInt32), b.to(kInt32)).to(kBool);
   return product(op, operand(a), operand(b));

@@ -26,7 +26,8 @@ inline Tensor operand_on(Device device, const Tensor& x) {
   return is_host_number(view_of(x)) && !needs_grad(x) ? x : x.to(device);
 }
 
-/// The order in memory of the dimensions of operands that are all the same permutation of row-major elements.
+/// A MemoryOrder is the order in memory of the dimensions of operands that are all the same permutation of row-major
+/// elements.
 struct MemoryOrder {
   Shape shape;           // the result's
   Shape order, inverse;  // the dimensions, from the outermost to the innermost; their places in that order

@@ -294,7 +294,8 @@ std::vector<Neighbour> neighbours(const Tensor& at, Interpolation mode) {
       {base - 1, cubic_far(t + 1)}, {base, cubic_near(t)}, {base + 1, cubic_near(1 - t)}, {base + 2, cubic_far(2 - t)}};
 }
 
-/// Composed of other ops. x and the grid have passed grid_sample's checks, and `result` is the result's shape.
+/// Returns samples composed of other ops. x and the grid have passed grid_sample's checks, and `result` is the result's
+/// shape.
 Tensor composed_sample(const Tensor& x, const Tensor& grid, const Shape& result, const GridSampleOptions& options) {
   const View& view = view_of(x);
   const int dims = view.shape.size() - 2;
@@ -357,7 +358,7 @@ GridSample job_of(const Tensor& x, const Tensor& grid, const Tensor& y, const Gr
           .y = view_of(y)};
 }
 
-/// A rule for the kernel's result.
+/// A GridSampleRule computes the gradients of the kernel's result.
 struct GridSampleRule {
   SavedTensor x, grid;
   GridSampleOptions options;
@@ -387,7 +388,7 @@ struct GridSampleRule {
   }
 };
 
-/// x and the grid have passed grid_sample's checks but for their dtypes.
+/// Returns samples of x, which has passed grid_sample's checks with the grid but for their dtypes.
 Tensor sampled(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
   constexpr const char* op = "grid_sample";
   const View &view = view_of(x), &places = view_of(grid);

@@ -413,4 +413,19 @@ TEST_CASE("ranges of a dtype that does not hold their ends are an Error") {
                     "index_put_: 300 does not fit into uint8");
 }
 
+TEST_CASE("a power does not depend on its neighbours", "[ops][isa]") {
+  for (const DType dtype : {kFloat32, kFloat64, kBFloat16}) {
+    const std::vector<double> exponents{2, 1, 3, -1, 0.5, -0.5, 1.7, 0, -3, 2.5};
+    const Tensor x = (rand({1003}) * 4).to(dtype), other = randint(0, 10, {1003});
+    const Tensor choices = tensor(exponents).to(dtype), y = index_select(choices, 0, other), mixed = pow(x, y);
+    for (size_t i = 0; i < exponents.size(); ++i) {
+      CAPTURE(dtype, exponents[i]);
+      const Tensor chosen = other == static_cast<int64_t>(i);
+      const Tensor alike = pow(x, full(x.shape(), exponents[i], {.dtype = dtype}));
+      CHECK(equal(masked_select(mixed, chosen), masked_select(alike, chosen)));
+      for (const int64_t at : {0, 15, 1000, 1002}) CHECK(equal(pow(x[at], choices[int64_t(i)]), alike[at]));
+    }
+  }
+}
+
 }  // namespace reel

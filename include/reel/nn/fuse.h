@@ -1,3 +1,4 @@
+// This file declares fuse_for_inference, which prepares trained models for inference.
 #pragma once
 #include <functional>
 #include <iosfwd>

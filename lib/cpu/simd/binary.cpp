@@ -14,7 +14,7 @@ namespace {
 template <size_t I>
 using Functor = std::tuple_element_t<I, functors::BinaryList>;
 
-/// y = op(a, b), where b may be one number.
+/// Computes y = op(a, b), where b may be one number.
 template <class T, class F>
 void apply(const F& f, const View& a, const View& b, const View& y) {
   if constexpr (std::is_same_v<F, functors::Pow>) {

@@ -25,14 +25,14 @@ bool is_repeated(const View& x) {
   return true;
 }
 
-/// out = grad(g, a, b, y) for n contiguous elements. It is not inlined, so that there is one such loop.
+/// Computes out = grad(g, a, b, y) for n contiguous elements. It is not inlined, so that there is one such loop.
 template <class T, class Grad>
 [[gnu::noinline]] void map_contiguous(const Grad& grad, int64_t n, T* out, const T* g, const T* a, const T* b,
                                       const T* y) {
   map_flat<T>(grad, n, out, g, a, b, y);
 }
 
-/// out = grad(g, a, b, y) for views.
+/// Computes out = grad(g, a, b, y) for views.
 template <class T, class Grad>
 void map_grad(const Grad& grad, const View& out, const View& g, const View& a, const View& b, const View& y) {
   const bool others = out.contiguous && a.contiguous && b.contiguous && y.contiguous;

@@ -24,7 +24,7 @@ constexpr int64_t kRowsOfPart = 64, kPartWork = int64_t{1} << 17;
 /// Returns where the pair (i, j), i < j, of n vectors is in the list of pairs.
 int64_t place_of(int64_t i, int64_t j, int64_t n) { return i * n - i * (i + 1) / 2 + j - i - 1; }
 
-/// One problem of a batch. With `pairs` y (and g) have the pairs of x1 with itself alone.
+/// Distances are one problem of a batch. With `pairs` y (and g) have the pairs of x1 with itself alone.
 template <class T>
 struct Distances {
   int64_t m, n, d;
@@ -33,20 +33,21 @@ struct Distances {
   bool pairs;
 };
 
-/// norm.join(sum, gap), in one rounding where the instruction set has such an instruction.
+/// Returns norm.join(sum, gap), in one rounding where the instruction set has such an instruction.
 template <class Norm, class B>
 B join(const Norm& norm, const B& sum, const B& gap) {
   if constexpr (std::is_same_v<Norm, functors::EuclideanNorm>) return fma(gap, gap, sum);
   return norm.join(sum, gap);
 }
-/// sum + norm.slope(weight, gap, y), likewise.
+/// Returns sum + norm.slope(weight, gap, y), likewise.
 template <class Norm, class B>
 B add_slope(const Norm& norm, const B& sum, const B& weight, const B& gap, const B& y) {
   if constexpr (std::is_same_v<Norm, functors::EuclideanNorm>) return fma(weight, gap, sum);
   return sum + norm.slope(weight, gap, y);
 }
 
-/// The norms of the differences of `rows` vectors, at x1 and `d` apart, to those of which the elements lie in lanes.
+/// Computes the norms of the differences of `rows` vectors, at x1 and `d` apart, to those of which the elements lie in
+/// lanes.
 template <int rows, class T, class Norm>
 void measure(const Norm& norm, int64_t d, const T* x1, const T* lanes, Batch<T> (*result)[kBatches]) {
   const Batch<T> zero(T(0));
@@ -70,7 +71,7 @@ void measure(const Norm& norm, int64_t d, const T* x1, const T* lanes, Batch<T> 
     for (int b = 0; b < kBatches && d > 0; ++b) result[r][b] = norm.finish(result[r][b]);
 }
 
-/// The distances of vectors begin … end of x1 to `columns` of x2 from j on.
+/// Computes the distances of vectors begin … end of x1 to `columns` of x2 from j on.
 template <class T, class Norm>
 void measure_panel(const Norm& norm, const Distances<T>& job, int64_t begin, int64_t end, int64_t j, int64_t columns,
                    T* lanes) {
@@ -180,7 +181,7 @@ void set_weights(const Norm& norm, const Distances<T>& job, const T* g, int64_t 
   }
 }
 
-/// The gradients of `rows` vectors from i on, of elements from k on.
+/// Computes the gradients of `rows` vectors from i on, of elements from k on.
 template <int rows, class T, class Norm>
 void add_slopes(const Norm& norm, const Distances<T>& job, int64_t i, int64_t k, const Weights<T>* weights, T* gx) {
   constexpr bool kReadsDistance = std::is_same_v<Norm, functors::MaxNorm>;

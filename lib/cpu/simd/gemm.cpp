@@ -360,7 +360,7 @@ bool is_faster_than_library(const Gemm& g) {
   return kManyRegisters && !(g.trans_b && (g.k < 128 ? work < 1 << 17 : g.n < kWidth<T> && work >= 1 << 17));
 }
 
-/// Σ a[i] b[i], over blocks of a few hundred terms in T and then in double precision.
+/// Returns Σ a[i] b[i], added over blocks of a few hundred terms in T and then in double precision.
 template <class T>
 double dot_of(const T* a, const T* b, int64_t n) {
   constexpr int kChains = 4;
@@ -539,8 +539,8 @@ void add_terms(const T* a, int64_t a_row, int64_t a_column, const T* __restrict 
   }
 }
 
-/// The product of unsigned numbers, which wrap; element (p, j) of B is at b[p * ldb + j]. The compiler vectorises the
-/// loops over columns.
+/// Computes a product of unsigned numbers, which wrap; element (p, j) of B is at b[p * ldb + j]. The compiler
+/// vectorises the loops over columns.
 template <class T>
 void multiply_rows(const Gemm& g, const T* a, const T* b, int64_t ldb, T* c) {
   constexpr int64_t kTogether = 4, kColumns = 4096 / sizeof(T);  // of B, which stay in the first-level cache

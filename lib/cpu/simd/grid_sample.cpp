@@ -19,11 +19,11 @@ using functors::select;
 constexpr int kMaxGridDims = 3, kMaxNeighbours = 4, kMaxTaps = 16;
 constexpr int64_t kPartWork = int64_t{1} << 15;  // elements that are gathered
 
-/// An index of an element, as large as T.
+/// Index<T> is the type of an element's index, as large as T.
 template <class T>
 using Index = std::conditional_t<sizeof(T) == sizeof(int32_t), int32_t, int64_t>;
 
-/// The sizes of a problem.
+/// Sizes are those of a problem.
 struct Sizes {
   int dims;
   int64_t n, channels, plane = 1, points = 1;
@@ -34,7 +34,8 @@ struct Sizes {
   }
 };
 
-/// The elements of one dimension that are near a position, as numbers, and how their weights change with the grid.
+/// Neighbours are the elements of one dimension that are near a position, as numbers, and how their weights change with
+/// the grid.
 template <class T>
 struct Neighbours {
   int count = 0;
@@ -44,7 +45,7 @@ struct Neighbours {
   }
 };
 
-/// A position brought inside of n elements; `slope`, if any, is multiplied by how it moves.
+/// Returns a position brought inside of n elements; `slope`, if any, is multiplied by how it moves.
 template <class T>
 Batch<T> brought_inside(const GridSample& job, const Batch<T>& at, int64_t size, Batch<T>* slope) {
   const Batch<T> zero(T(0)), last(static_cast<T>(size - 1));
@@ -93,7 +94,7 @@ Neighbours<T> neighbours_of(const GridSample& job, const Batch<T>& grid, int64_t
   return found;
 }
 
-/// The elements of x at a vector of indices.
+/// Returns the elements of x at a vector of indices.
 template <class T>
 Batch<T> gather(const T* x, const Index<T>* index) {
 #if defined(__AVX512F__)
@@ -108,7 +109,7 @@ Batch<T> gather(const T* x, const Index<T>* index) {
 #endif
 }
 
-/// The elements of an image that a vector of points is made of.
+/// Taps are the elements of an image of which a vector of points is made.
 template <class T>
 struct Taps {
   struct Tap {
@@ -120,7 +121,7 @@ struct Taps {
   bool all_seen = true;
   Tap taps[kMaxTaps];
 
-  /// The taps of `points` points of the grid.
+  /// Finds the taps of `points` points of the grid.
   Taps(const GridSample& job, const Sizes& sizes, const T* grid, int64_t points) {
     const int dims = sizes.dims;
     Neighbours<T> near[kMaxGridDims];
@@ -167,7 +168,7 @@ struct Taps {
   }
 };
 
-/// f(taps, image, first point, points) for vectors of points.
+/// Calls f(taps, image, first point, points) for vectors of points.
 template <class T, class F>
 void for_each_points(const GridSample& job, const Sizes& sizes, const F& f) {
   const int64_t blocks = (sizes.points + kWidth<T> - 1) / kWidth<T>;

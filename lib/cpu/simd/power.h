@@ -8,7 +8,7 @@
 
 namespace reel::cpu::REEL_ISA {
 
-/// The lanes of a batch of float32 as two batches of float64.
+/// Doubles are the lanes of a batch of float32, as two batches of float64.
 struct Doubles {
   Batch<double> low, high;
 };
@@ -40,8 +40,9 @@ using Words = xsimd::batch<uint64_t, Arch>;
 inline Words words_of(const Batch<double>& x) { return xsimd::bitwise_cast<Words>(x); }
 inline Batch<double> double_of(const Words& x) { return xsimd::bitwise_cast<Batch<double>>(x); }
 
-/// x^y for normal x > 0 and finite y to 2^-28 of it, as 2^(y log2(x)), and less than any float32 or more than all where
-/// that is so. With x = 2^k m, sqrt(1/2) <= m < sqrt(2), the logarithm of m is a polynomial in (m - 1) / (m + 1).
+/// Returns x^y for normal x > 0 and finite y to 2^-28 of it, as 2^(y log2(x)), and less than any float32 or more than
+/// all where that is so. With x = 2^k m, sqrt(1/2) <= m < sqrt(2), the logarithm of m is a polynomial in (m - 1) / (m +
+/// 1).
 inline Batch<double> power_of_positive(const Batch<double>& x, const Batch<double>& y) {
   using B = Batch<double>;
   constexpr uint64_t kRoot = 0x3fe6a09e667f3bcd, kOne = 0x3ff0000000000000;
@@ -62,7 +63,7 @@ inline Batch<float> power_of_positive(const Batch<float>& x, const Batch<float>&
   return in_float64([](const auto& a, const auto& b) { return power_of_positive(a, b); }, x, y);
 }
 
-/// x^y by the rules of C's pow for zeros, infinities, NaN and negative x.
+/// Returns x^y by the rules of C's pow for zeros, infinities, NaN and negative x.
 [[gnu::noinline]] inline Batch<float> power_of_any(const Batch<float>& x, const Batch<float>& y) {
   using B = Batch<float>;
   const B zero(0), one(1), infinity(std::numeric_limits<float>::infinity()), a = abs(x), b = abs(y);
@@ -103,8 +104,8 @@ inline double first_lane(const Batch<double>& x) {
   return _mm_cvtsd_f64(x);
 #endif
 }
-/// Calls f with the function that raises to an exponent for which there is a short one; false, having done nothing, for
-/// others.
+/// Calls f with the function that raises to an exponent for which there is a short one. Returns false, having done
+/// nothing, for others.
 template <class T, class F>
 bool with_short_power(T exponent, const F& f) {
   using B = Batch<T>;
@@ -129,14 +130,25 @@ bool with_short_power(T exponent, const F& f) {
     return false;
   return true;
 }
-/// The usual case is one exponent for all lanes.
+/// Returns x^y. Usually all lanes have one exponent. Where they do not, those with a short power get it, too: a result
+/// does not depend on its neighbours.
 template <class T>
 Batch<T> pow(const Batch<T>& x, const Batch<T>& y) {
+  using B = Batch<T>;
+  // Powers of float64 are the C library's, but for those that are rounded once.
+  const auto with_power = [](T exponent, const auto& f) {
+    return (sizeof(T) == 4 || (exponent != T(3) && exponent != T(-0.5))) && with_short_power(exponent, f);
+  };
   const T exponent = first_lane(y);
-  Batch<T> result;
-  if (xsimd::all(y == Batch<T>(exponent)) && with_short_power(exponent, [&](const auto& power) { result = power(x); }))
+  B result;
+  if (xsimd::all(y == B(exponent)) && with_power(exponent, [&](const auto& power) { result = power(x); }))
     return result;
-  return power_of(x, y);
+  result = power_of(x, y);
+  const B twice = y + y;
+  if (xsimd::any((abs(twice) <= B(6)) & (nearbyint(twice) == twice)))
+    for (const T given : {T(-1), T(-0.5), T(0.5), T(1), T(2), T(3)})
+      with_power(given, [&](const auto& power) { result = select(y == B(given), power(x), result); });
+  return result;
 }
 
 #if defined(__AVX512F__)
@@ -148,8 +160,8 @@ inline Batch<double> residual(const Batch<double>& a, const Batch<double>& x, co
   return _mm256_fnmadd_pd(x, y, a);
 }
 #endif
-/// The remainder is exact: the quotient, cut off, is too large by 1 at most, and a - q b is a multiple of the last
-/// digit of b. Where the quotient does not have all of its digits, the C library divides.
+/// Returns the remainder of x / y. It is exact: the quotient, cut off, is too large by 1 at most, and a - q b is a
+/// multiple of the last digit of b. Where the quotient does not have all of its digits, the C library divides.
 template <class T>
 Batch<T> fmod(const Batch<T>& x, const Batch<T>& y) {
   using B = Batch<T>;

@@ -40,10 +40,10 @@ void fill_lanes(uint64_t seed, uint32_t extra, uint64_t first, int64_t blocks, u
 // all instruction sets have (lib/CMakeLists.txt forbids fused multiply-adds), so that the numbers are the same on each.
 // The polynomials are minimax fits of our own; the compiler vectorises the loop.
 
-/// An integer below 2^52 as a number, as the last bits of 2^52.
+/// Returns an integer below 2^52 as a number, as the last bits of 2^52.
 double number_of(uint64_t x) { return std::bit_cast<double>(x | 0x4330000000000000) - 0x1p52; }
 
-/// log(x) for normal x > 0: x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2).
+/// Returns log(x) for normal x > 0: x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2).
 float logarithm(float x) {
   constexpr uint64_t kRoot = 0x3fe6a09e667f3bcd;
   const uint64_t shifted = std::bit_cast<uint64_t>(static_cast<double>(x)) + (0x3ff0000000000000 - kRoot);
@@ -57,7 +57,7 @@ float logarithm(float x) {
   return static_cast<float>(k * 0.69314718055994531 + s * p);
 }
 
-/// Box & Muller's method for pairs of lanes, as normal_pair() of lib/device/philox.h.
+/// Applies Box & Muller's method to pairs of lanes, as normal_pair() of lib/device/philox.h.
 void to_normal(const uint32_t* __restrict lanes, int64_t pairs, float* __restrict y) {
   for (int64_t i = 0; i < pairs; ++i) {
     const float u = (static_cast<float>(number_of(lanes[2 * i])) + 1.0f) * 0x1p-32f;

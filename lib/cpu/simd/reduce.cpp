@@ -22,7 +22,7 @@ namespace {
 
 using functors::select;
 
-/// `Total` is the type in which partial results of type T are joined.
+/// Sum, Prod, Max and Min join elements; `Total` is the type in which partial results of type T are joined.
 struct Sum {
   template <class T>
   using Total = double;
@@ -85,7 +85,7 @@ struct Same {
   }
 };
 
-/// A row of elements of type E. `Stride` is an integral constant, or the number of elements between neighbours.
+/// A Row has elements of type E. `Stride` is an integral constant, or the number of elements between neighbours.
 template <class E, class Stride = std::integral_constant<int64_t, 1>>
 struct Row {
   const E* data;

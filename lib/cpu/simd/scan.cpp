@@ -13,7 +13,7 @@
 namespace reel::cpu::REEL_ISA {
 namespace {
 
-/// A comparable, summable value of an element.
+/// Returns an element as a number that can be compared and added.
 template <class T>
 auto value_of(T x) {
   if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
@@ -34,7 +34,7 @@ bool beats(bool largest, V x, V best) {
   return is_nan(x) || (largest ? x > best : x < best);
 }
 
-/// The loops of all dimensions but one.
+/// Returns the loops of all dimensions but one.
 Nest other_dims(const View& x, int dim, const View& y) {
   Nest nest;
   for (int d = x.shape.size() - 1; d >= 0; --d)
@@ -74,7 +74,7 @@ void arg_reduce(bool largest, const View& x, int dim, const View& y) {
     arg_reduce_part(largest, x, dim, y);
 }
 
-/// f(n, x, x's stride, y, y's stride) for every line of elements along dim.
+/// Calls f(n, x, x's stride, y, y's stride) for every line of elements along dim.
 template <class T, class F>
 void for_each_line(const View& x, int dim, const View& y, const F& f) {
   const bool scalar = x.shape.empty();
@@ -91,8 +91,8 @@ double log_add_exp(double a, double b) {
   return low == high && std::isinf(low) ? low : high + std::log1p(std::exp(low - high));
 }
 
-/// The lines of a scan whose totals are kept at a time, and elements of a line of a half type that are converted at
-/// once.
+/// This many lines of a scan have their totals kept at a time, and this many elements of a line of a half type are
+/// converted at once.
 constexpr int64_t kLines = 256;
 
 /// The innermost dimension of `nest` is that of adjacent elements in both views.
@@ -134,7 +134,7 @@ void scan_side_by_side(const Nest& nest, int64_t n, int64_t x_stride, const T* x
   });
 }
 
-/// Scans n elements and returns the last total. A function of its own, which keeps the total in a register.
+/// Scans n elements and returns the last total. As a function of its own it keeps the total in a register.
 template <class Total, class In, class Out, class Join>
 [[gnu::noinline]] Total scan_run(int64_t n, const In* from, int64_t x_stride, Out* to, int64_t y_stride, Total total,
                                  const Join& join) {

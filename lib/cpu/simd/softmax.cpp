@@ -83,7 +83,7 @@ T sum_row(const Op& op, int64_t n, const T* a, const T* b) {
   return hadd(sum);
 }
 
-/// f(row, n) for the rows, of n elements, of a contiguous view.
+/// Calls f(row, n) for the rows, of n elements, of a contiguous view.
 template <class F>
 void for_each_row(const View& x, int64_t n, const F& f) {
   if (x.numel == 0) return;
@@ -173,7 +173,8 @@ void cross_entropy_grad_rows(double smoothing, const View& g, const View& logits
 
 // ---- columns --------------------------------------------------------------------------------------------------------
 
-/// Contiguous tensors as [outer, n, inner] for the dimension of size n that they are computed along.
+/// An Extent describes contiguous tensors as [outer, n, inner] for the dimension of size n that they are computed
+/// along.
 struct Extent {
   int64_t outer = 1, n, inner = 1;
   Extent(const View& x, int dim) : n(x.shape[dim]) {
@@ -205,13 +206,13 @@ struct Strip {
     if constexpr (B > 1) return store(y + b * kWidth<T>, value);
     return store_up_to(y, value, width);
   }
-  /// f(offset, b) for each row of each vector.
+  /// Calls f(offset, b) for each row of each vector.
   template <class F>
   void for_each(const F& f) const {
     for (int64_t i = 0; i < n; ++i)
       for (int b = 0; b < B; ++b) f(start + i * stride, b);
   }
-  /// The sums of f(offset, b) over the rows, over blocks of which they are taken first.
+  /// Returns the sums of f(offset, b) over the rows, which are added in blocks first.
   template <class F>
   Batches sum(const F& f) const {
     constexpr int64_t kBlock = 64;
@@ -233,7 +234,7 @@ struct Strip {
     });
     return result;
   }
-  /// y, if any, becomes exp(x - shift); returns the sums.
+  /// Writes exp(x - shift) to y, if any, and returns the sums.
   Batches exp_sum(const T* x, T* y, const Batches& shift) const {
     return sum([&](int64_t at, int b) {
       const Batch<T> e = exp(load_at(x + at, b) - shift[b]);
@@ -243,7 +244,7 @@ struct Strip {
   }
 };
 
-/// f(strip) for strips of all columns.
+/// Calls f(strip) for strips of all columns.
 template <class T, class F>
 void for_each_strip(const Extent& extent, const F& f) {
   constexpr int kBatches = 4;
@@ -302,7 +303,7 @@ void softmax_grad_columns(bool log, const View& g, const View& y, int dim, const
   });
 }
 
-/// The lanes of a strip's vectors.
+/// Lanes are those of a strip's vectors.
 template <class T, int B>
 struct Lanes {
   alignas(Arch::alignment()) T data[B * kWidth<T>];

@@ -17,7 +17,7 @@ inline Batch<float> erfc(const Batch<float>& x) {
       slope = polynomial(t, -0.1223566995f, -0.09902420286f, 0.1576278764f, -0.1029734572f, 0.03277729839f,
                          0.000978783812f, -0.004421419873f, 0.000344036125f, 0.0006169308303f, 8.064098148e-5f);
   const B p = fma(slope, t, first), d = fma(a, B(2), B(1)), q = p / d;
-  // The rounding errors of p, d and q, relative to p, which is 1.19 to 16 %.
+  // `rest` makes up for the rounding errors of p, d and q, relative to p, which is 1.19 to 16 %.
   const B large = xsimd::max(B(1), a + a), small = xsimd::min(B(1), a + a);
   const B rest = (residual(p, q, d) + fma(slope, t, first - p) - q * (large - d + small)) * B(0.84f);
   const auto [sum, r, tail, error] = reduce_exponent(B(0) - square);
@@ -27,7 +27,7 @@ inline Batch<float> erfc(const Batch<float>& x) {
   return select(a < B(0.5f), B(1) - fma(x, erf_near_zero(x), x), select(x < B(0), B(2) - y, y));
 }
 
-/// square + rest is a², exactly.
+/// A Square is a² as square + rest, exactly.
 struct Square {
   Batch<double> square, rest;
 };
@@ -40,8 +40,8 @@ inline Square square_of(const Batch<double>& a) {
   return {square, high * high - square + (high + high) * low + low * low};
 #endif
 }
-/// e^-a² p / (1 + 2 a). Near the end of the range the power is made e^64 times as large, since xsimd's exp gives no
-/// subnormal numbers.
+/// Returns e^-a² p / (1 + 2 a). Near the end of the range the power is made e^64 times as large, since xsimd's exp
+/// gives no subnormal numbers.
 inline Batch<double> erfc_of(const Batch<double>& a, const Batch<double>& p) {
   using B = Batch<double>;
   const auto [square, rest] = square_of(a);
@@ -49,7 +49,7 @@ inline Batch<double> erfc_of(const Batch<double>& a, const Batch<double>& p) {
   const B q = p / fma(a, B(2), B(1)), power = exp(select(small, B(64), B(0)) - square);
   return power * fnma(q, rest, q) * select(small, B(1.603810890548638e-28), B(1));
 }
-/// erf(x) / x for |x| <= 1
+/// Returns erf(x) / x for |x| <= 1.
 inline Batch<double> erf_near_zero(const Batch<double>& x) {
   return polynomial(x * x, 1.12837916709551257, -0.376126389031837476, 0.112837916709548579, -0.0268661706450729592,
                     0.00522397762478136979, -0.000854832697876514882, 0.000120553310375511081,
@@ -69,7 +69,7 @@ inline Batch<double> erfc(const Batch<double>& x) {
   const B y = erfc_of(a, p);
   return select(a < B(0.5), fnma(x, erf_near_zero(x), B(1)), select(x < B(0), B(2) - y, y));
 }
-/// Up to 1 x times a polynomial in x², beyond it 1 - erfc(x). From 6 on it is 1.
+/// Returns x times a polynomial in x² up to 1, and 1 - erfc(x) beyond. From 6 on it is 1.
 inline Batch<double> erf(const Batch<double>& x) {
   using B = Batch<double>;
   const B a = xsimd::min(B(6), abs(x)), t = (a - B(3)) / (a + B(3));
@@ -83,12 +83,12 @@ inline Batch<double> erf(const Batch<double>& x) {
   return select(is_small, small, (B(1) - erfc_of(a, p)) | xsimd::bitofsign(x));
 }
 
-/// The normal distribution function (1 + erf(x / sqrt(2))) / 2. For x <= 0 it is 2^(-1 - a m(a)), a = |x|, with a
-/// polynomial m; left of -5.7, where it is below half of the last digit of 1, it is 0.
+/// Returns the normal distribution function (1 + erf(x / sqrt(2))) / 2. For x <= 0 it is 2^(-1 - a m(a)), a = |x|, with
+/// a polynomial m; left of -5.7, where it is below half of the last digit of 1, it is 0.
 inline Batch<float> normal_cdf(const Batch<float>& x) {
   using B = Batch<float>;
   const B a = abs(x);
-  // Estrin's scheme: a short chain of operations leaves the processor others to do meanwhile.
+  // This is Estrin's scheme: a short chain of operations leaves the processor others to do meanwhile.
   const B a2 = a * a, a4 = a2 * a2;
   const B low = fma(polynomial(a, 0.05243477707f, -0.006931148299f), a2, polynomial(a, 1.151104268f, 0.4592214477f));
   const B high =
@@ -104,8 +104,8 @@ inline Batch<float> normal_cdf(const Batch<float>& x) {
 
 // ---- log Γ ----------------------------------------------------------------------------------------------------------
 
-/// For x > 0. lgamma(2 + d) is d times a polynomial for |d| <= 1/2. Γ(x + 1) = x Γ(x) takes up to two steps to there,
-/// whose factors have one logarithm; beyond 4.5 Stirling's series is used.
+/// Returns log Γ(x) for x > 0. lgamma(2 + d) is d times a polynomial for |d| <= 1/2. Γ(x + 1) = x Γ(x) takes up to two
+/// steps to there, whose factors have one logarithm; beyond 4.5 Stirling's series is used.
 inline Batch<float> lgamma_of_positive(const Batch<float>& x) {
   using B = Batch<float>;
   const B one(1), two(2);
@@ -122,7 +122,7 @@ inline Batch<float> lgamma_of_positive(const Batch<float>& x) {
   const B series = inverse * polynomial(inverse * inverse, 0.08333333136f, -0.002777044671f, 0.0007528786597f);
   return select(large, fma(x - B(0.5f), l - one, series + B(0.418938533f)), near);
 }
-/// The C library has the zeros left of 0.
+/// Returns log |Γ(x)|. The C library computes it left of 0, where it has zeros.
 inline Batch<float> lgamma(const Batch<float>& x) {
   using B = Batch<float>;
   const auto positive = x > B(0);
@@ -136,8 +136,8 @@ inline Batch<double> lgamma(const Batch<double>& x) {
 
 // ---- ψ and its derivatives, as in number.h --------------------------------------------------------------------------
 
-/// ψ(x): ten steps upwards at once are D'(z) / D(z) (2 x + 9), z = x (x + 9), with D(z) = z (z + 8) (z + 14) (z + 18)
-/// (z + 20): the factors are x + k times x + 9 - k.
+/// Returns ψ(x): ten steps upwards at once are D'(z) / D(z) (2 x + 9), z = x (x + 9), with D(z) = z (z + 8) (z + 14) (z
+/// + 18) (z + 20): the factors are x + k times x + 9 - k.
 inline Batch<double> digamma(const Batch<double>& given) {
   using B = Batch<double>;
   const auto left = given < B(0);
@@ -158,14 +158,14 @@ inline Batch<double> digamma(const Batch<double>& given) {
   return select(given == B(0), B(-1) / given, result);
 }
 
-/// x^n for n >= 0.
+/// Returns x^n for n >= 0.
 inline Batch<double> whole_power(Batch<double> x, int n) {
   Batch<double> result(1);
   for (; n; n /= 2, x = x * x)
     if (n % 2) result = result * x;
   return result;
 }
-/// ζ(s, q) for q > 0 by Euler and Maclaurin's formula, from s + begin on.
+/// Returns ζ(s, q) for q > 0 by Euler and Maclaurin's formula, from s + begin on.
 inline Batch<double> hurwitz_zeta(int s, Batch<double> q, double begin) {
   using B = Batch<double>;
   const B end(s + begin);
@@ -183,8 +183,8 @@ inline Batch<double> hurwitz_zeta(int s, Batch<double> q, double begin) {
   }
   return sum;
 }
-/// ζ(n + 1, x) for x <= 0 and NaN as polygamma takes it: the sum over all integers, which has period 1, takes the place
-/// of the long one.
+/// Returns ζ(n + 1, x) for x <= 0 and NaN as polygamma takes it: the sum over all integers, which has period 1, takes
+/// the place of the long one.
 [[gnu::noinline]] inline Batch<double> zeta_left_of_zero(int n, const Batch<double>& given, double begin) {
   using B = Batch<double>;
   const B x = select(given > B(0), B(0), given), right = x - floor(x), left = ceil(x) - x;
