@@ -46,7 +46,7 @@ class Fusion {
   }
 
   /// Plans what the steps of each Sequential show.
-  void look_at_sequentials() {
+  void plan_from_sequentials() {
     for (Module* module : model_.modules()) {
       const auto* const sequential = module->as<Sequential>();
       if (!sequential) continue;
@@ -68,7 +68,7 @@ class Fusion {
   }
 
   /// Plans what one run shows. It throws what the run or its trace throws.
-  void look_at_run(const std::vector<Tensor>& inputs, const std::function<std::vector<Tensor>()>& run) {
+  void plan_from_run(const std::vector<Tensor>& inputs, const std::function<std::vector<Tensor>()>& run) {
     std::map<const Module*, int> calls;
     DryRun dry_run(model_);
     for (Module* module : model_.modules())
@@ -120,7 +120,7 @@ class Fusion {
       if (layer.norm) {
         Norm& norm = *layer.norm;
         *layer.weight = values[i].weight, *layer.bias = values[i].bias;
-        norm.empty();
+        norm.clear();
         ModuleParts::folded_dims(*norm.module) = static_cast<int8_t>(layer.dims);
         folded.insert(&norm);
         with = ModuleParts::label(*norm.module);
@@ -154,7 +154,7 @@ class Fusion {
     Folded fold_into(const Tensor& to, const Tensor& offset, int out_dim, int64_t groups) const {
       return fold_batch_norm(to, offset, out_dim, groups, {mean(), *running_var, *weight, *bias, eps});
     }
-    void empty() {
+    void clear() {
       for (RegisteredTensor* tensor : {weight, bias, running_mean, running_var, count})
         static_cast<Tensor&>(*tensor) = Tensor();
     }
@@ -332,13 +332,13 @@ FusionReport fuse(Module& model, const std::vector<Tensor>& inputs, const std::f
   std::string refusal;
   if (run) {
     try {
-      fusion.look_at_run(inputs, run);
+      fusion.plan_from_run(inputs, run);
     } catch (const Error& error) {
       refusal = error.what();
       if (!refusal.starts_with(kCaller)) throw;  // the model itself has thrown it
     }
   }
-  if (!run || !refusal.empty()) fusion.look_at_sequentials();
+  if (!run || !refusal.empty()) fusion.plan_from_sequentials();
   FusionReport report = fusion.apply();
   report.not_traced = std::move(refusal);
   return report;

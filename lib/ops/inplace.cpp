@@ -121,6 +121,7 @@ View operand(const char* name, const View& to, const Tensor& other) {
              " for a tensor of shape ", to.shape);
   return expand_view(from, to.shape);
 }
+/// Applies the functor's kernel to self where nothing is recorded, and op, by change(), elsewhere.
 template <class F, class Op>
 Tensor& unary(const char* name, Tensor& self, Op op, const F& f = {}) {
   const View& to = view_of(self, name);
