@@ -71,6 +71,57 @@ struct Silu {
     return g * s * (T(1) + x * (T(1) - s));
   }
 };
+struct Hardsigmoid {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const {
+    return select(x <= T(-3), T(0), select(x >= T(3), T(1), (x + T(3)) * T(1. / 6)));
+  }
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    return select((x <= T(-3)) | (x >= T(3)) | (x != x), T(0), g * T(1. / 6));
+  }
+};
+struct Softsign {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return x / (T(1) + abs(x)); }
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    const T d = T(1) + abs(x);
+    return g / d / d;  // d² may overflow
+  }
+};
+struct Tanhshrink {
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return x - tanh(x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    const T t = tanh(x);
+    return g * t * t;
+  }
+};
+struct Hardshrink {
+  double lambda;
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return select(abs(x) <= T(lambda), T(0), x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return select(abs(x) <= T(lambda), T(0), g); }
+};
+struct Softshrink {
+  double lambda;
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const {
+    return select(abs(x) <= T(lambda), T(0), x + select(x > T(0), T(-lambda), T(lambda)));
+  }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return select(abs(x) <= T(lambda), T(0), g); }
+};
+struct Threshold {
+  double threshold, value;
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return select(x <= T(threshold), T(value), x); }
+  template <class T> REEL_HD T grad(T g, T x, T) const { return select(x <= T(threshold), T(0), g); }
+};
 /// x tanh(log(1 + eˣ)) = x n / (n + 2) with n = eˣ (eˣ + 2); beyond 20 it is x.
 struct Mish {
   static constexpr Save save = kInput;
@@ -130,7 +181,8 @@ struct Clamp {
   template <class T> REEL_HD T grad(T g, T x, T) const { return select((x <= T(low)) | (x >= T(high)) | (x != x), T(0), g); }
 };
 
-using ActivationList = std::tuple<Relu, LeakyRelu, Elu, Gelu, GeluTanh, Silu, Mish, LogSigmoid, Hardswish, Softplus, Clamp>;
+using ActivationList = std::tuple<Relu, LeakyRelu, Elu, Gelu, GeluTanh, Silu, Mish, LogSigmoid, Hardsigmoid, Hardswish, Softsign,
+                                  Tanhshrink, Hardshrink, Softshrink, Threshold, Softplus, Clamp>;
 
 // clang-format on
 

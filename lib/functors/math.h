@@ -221,6 +221,12 @@ struct Trunc {
   template <class T> REEL_HD T operator()(T x) const { return trunc(x); }
   template <class T> REEL_HD T grad(T g, T, T) const { return zeros_like(g); }
 };
+struct Frac {
+  static constexpr Save save = kNothing;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const { return x - trunc(x); }
+  template <class T> REEL_HD T grad(T g, T, T) const { return g; }
+};
 struct NanToNum {
   double nan, max, min;
   static constexpr Save save = kInput;
@@ -232,7 +238,7 @@ struct NanToNum {
 using MathList =
     std::tuple<Neg, Abs, Sign, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Sin, Cos, Tanh, Sigmoid, Erf,
                Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh, Log2, Log10, Exp2, Erfc, Lgamma, Polygamma, Floor,
-               Ceil, Round, Trunc, NanToNum>;
+               Ceil, Round, Trunc, Frac, NanToNum>;
 
 // clang-format on
 

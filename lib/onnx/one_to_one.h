@@ -43,7 +43,7 @@ inline constexpr UnaryOp kUnaryOps[] = {
     {"Sin", sin, "sin"},
     {"Sinh", sinh, "sinh"},
     {"Softplus", [](const Tensor& x) { return softplus(x); }},
-    {"Softsign", softsign},
+    {"Softsign", softsign, "softsign"},
     {"Sqrt", sqrt, "sqrt"},
     {"Tan", tan, "tan"},
     {"Tanh", tanh, "tanh"},

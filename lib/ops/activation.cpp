@@ -63,27 +63,23 @@ Tensor gelu_tanh(const Tensor& x) { return unary<functors::GeluTanh>("gelu_tanh"
 Tensor silu(const Tensor& x) { return unary<functors::Silu>("silu", x); }
 Tensor mish(const Tensor& x) { return unary<functors::Mish>("mish", x); }
 Tensor logsigmoid(const Tensor& x) { return unary<functors::LogSigmoid>("logsigmoid", x); }
-Tensor hardsigmoid(const Tensor& x) {
-  view_of(x, "hardsigmoid");
-  // Half types would round the corners away.
-  return call("hardsigmoid", {x}, {}, [](const Tensor& x) { return hardtanh(x + 3, 0, 6) / 6; });
-}
+Tensor hardsigmoid(const Tensor& x) { return unary<functors::Hardsigmoid>("hardsigmoid", x); }
 Tensor hardswish(const Tensor& x) { return unary<functors::Hardswish>("hardswish", x); }
-Tensor softsign(const Tensor& x) { return x / (1 + abs(x)); }
-Tensor tanhshrink(const Tensor& x) {
-  view_of(x, "tanhshrink");
-  // A difference of near equals.
-  return call("tanhshrink", {x}, {}, [](const Tensor& x) { return x - tanh(x); });
+Tensor softsign(const Tensor& x) { return unary<functors::Softsign>("softsign", x); }
+Tensor tanhshrink(const Tensor& x) { return unary<functors::Tanhshrink>("tanhshrink", x); }
+Tensor hardshrink(const Tensor& x, double lambda) {
+  if (!is_floating_point(view_of(x, "hardshrink").dtype)) return where(abs(x) <= lambda, 0, x);
+  return unary("hardshrink", x, functors::Hardshrink{lambda});
 }
-Tensor hardshrink(const Tensor& x, double lambda) { return where(abs(x.detach()) <= lambda, 0, x); }
 Tensor softshrink(const Tensor& x, double lambda) {
   REEL_CHECK(lambda >= 0, "softshrink: lambda ", lambda, " is negative");
-  return where(abs(x.detach()) <= lambda, 0, x - lambda * sign(x.detach()));
+  return unary("softshrink", x, functors::Softshrink{lambda});
 }
 Tensor threshold(const Tensor& x, double threshold, Scalar value) {
   const DType dtype = view_of(x, "threshold").dtype;
   check_fits("threshold", value, dtype);
-  return where(x.detach() <= threshold, Tensor(value).to(dtype), x);
+  if (!is_floating_point(dtype)) return where(x <= threshold, Tensor(value).to(dtype), x);
+  return unary("threshold", x, functors::Threshold{threshold, value.to<double>()});
 }
 Tensor softplus(const Tensor& x, double beta, double threshold) {
   REEL_CHECK(beta > 0, "softplus: beta ", beta, " is not positive");

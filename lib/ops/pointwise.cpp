@@ -174,7 +174,9 @@ Tensor floor(const Tensor& x) { return rounded<functors::Floor>("floor", x); }
 Tensor ceil(const Tensor& x) { return rounded<functors::Ceil>("ceil", x); }
 Tensor round(const Tensor& x) { return rounded<functors::Round>("round", x); }
 Tensor trunc(const Tensor& x) { return rounded<functors::Trunc>("trunc", x); }
-Tensor frac(const Tensor& x) { return x - trunc(x); }
+Tensor frac(const Tensor& x) {
+  return is_floating_point(view_of(x, "frac").dtype) ? unary<functors::Frac>("frac", x) : x - trunc(x);
+}
 
 Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
   const DType dtype = view_of(x, "nan_to_num").dtype;

@@ -111,6 +111,11 @@ inline auto attributes_of(const functors::LeakyRelu& f) { return std::array<Attr
 inline auto attributes_of(const functors::Elu& f) {
   return std::array<Attribute, 3>{{{"alpha", f.alpha}, {"scale", f.scale}, {"input_scale", f.input_scale}}};
 }
+inline auto attributes_of(const functors::Hardshrink& f) { return std::array<Attribute, 1>{{{"lambda", f.lambda}}}; }
+inline auto attributes_of(const functors::Softshrink& f) { return std::array<Attribute, 1>{{{"lambda", f.lambda}}}; }
+inline auto attributes_of(const functors::Threshold& f) {
+  return std::array<Attribute, 2>{{{"threshold", f.threshold}, {"value", f.value}}};
+}
 inline auto attributes_of(const functors::Softplus& f) {
   return std::array<Attribute, 2>{{{"beta", f.beta}, {"threshold", f.threshold}}};
 }

@@ -83,6 +83,24 @@ constexpr auto kLogSigmoid = [](const X& x, Emitter&) { return x.of("Neg", softp
 constexpr auto kHardswish = [](const X& x, Emitter& e) {
   return x.mul(x, x.mul(clip(x.add(x, x.number(3)), e, 0, 6), x.number(1. / 6)));
 };
+constexpr auto kHardsigmoid = [](const X& x, Emitter& e) {
+  return e.node("HardSigmoid", {x}, {{"alpha", 1. / 6}, {"beta", 0.5}});
+};
+constexpr auto kFrac = [](const X& x, Emitter& e) { return x.sub(x, kTrunc(x, e)); };
+constexpr auto kTanhshrink = [](const X& x, Emitter&) { return x.sub(x, x.of("Tanh", x)); };
+// Not Shrink, which makes 0 of NaN.
+Name shrunk(const X& x, Emitter& e, const Name& outside) {
+  const Name inside = e.node("LessOrEqual", {x.of("Abs", x), x.number(e.real("lambda"))});
+  return x.where(inside, x.number(0), outside);
+}
+constexpr auto kHardshrink = [](const X& x, Emitter& e) { return shrunk(x, e, x); };
+constexpr auto kSoftshrink = [](const X& x, Emitter& e) {
+  return shrunk(x, e, x.sub(x, x.mul(x.number(e.real("lambda")), x.of("Sign", x))));
+};
+constexpr auto kThreshold = [](const X& x, Emitter& e) {
+  const Name below = e.node("LessOrEqual", {x, x.number(e.real("threshold"))});
+  return x.where(below, x.number(e.real("value")), x);
+};
 constexpr auto kElu = [](const X& x, Emitter& e) {
   const double alpha = e.real("alpha"), scale = e.real("scale"), input = e.real("input_scale");
   if (scale == 1 && input == 1) return e.node("Elu", {x}, {{"alpha", alpha}});
@@ -200,6 +218,7 @@ const EmitTable& pointwise_ops() {
         {"log10", by<kLog10>},
         {"exp2", by<kExp2>},
         {"trunc", by<kTrunc>},
+        {"frac", by<kFrac>},
         {"nan_to_num", by<kNanToNum>},
         {"relu6", clamp},
         {"hardtanh", clamp},
@@ -216,7 +235,12 @@ const EmitTable& pointwise_ops() {
         {"silu", by<kSilu>},
         {"mish", by<kMish>},
         {"logsigmoid", by<kLogSigmoid>},
+        {"hardsigmoid", by<kHardsigmoid>},
         {"hardswish", by<kHardswish>},
+        {"tanhshrink", by<kTanhshrink>},
+        {"hardshrink", by<kHardshrink>},
+        {"softshrink", by<kSoftshrink>},
+        {"threshold", by<kThreshold>},
         {"softplus", by<kSoftplus>},
         {"fmod", by<kFmod>},
         {"remainder", by<kRemainder>},
