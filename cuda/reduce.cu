@@ -3,6 +3,7 @@
 #include "cuda/kernels.h"
 #include "cuda/reduction.h"
 #include "lib/device/kernels/enums.h"
+#include "lib/functors/math.h"
 
 // Reductions (sum, mean, prod, max, min, any, all) and argmax, argmin as Jobs of cuda/reduction.h.
 namespace reel::cuda {
@@ -10,10 +11,23 @@ namespace {
 
 struct NoContext {};
 
-/// Sums, products and, with a divisor, means. Floats are accumulated in double precision (but for the elements of one
-/// vector, which are added in their own type first): the sum of 10⁷ float32 numbers is as exact as its inputs. Integers
-/// wrap.
-template <class T, bool product>
+struct Same {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return x;
+  }
+};
+struct ZeroForNaN {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return x != x ? T(0) : x;
+  }
+};
+
+/// Sums of the terms of elements, products and, with a divisor, means. Floats are accumulated in double precision (but
+/// for the elements of one vector, which are added in their own type first): the sum of 10⁷ float32 numbers is as exact
+/// as its inputs. Integers wrap.
+template <class T, bool product, class Term = Same>
 struct Accumulate {
   using Element = T;
   using Acc = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
@@ -22,16 +36,16 @@ struct Accumulate {
   double divisor;
   __device__ Acc identity() const { return product; }
   __device__ NoContext context(int64_t, int64_t) const { return {}; }
-  __device__ Acc element(NoContext, int64_t at, int64_t) const { return static_cast<Acc>(widen(x[at])); }
+  __device__ Acc element(NoContext, int64_t at, int64_t) const { return static_cast<Acc>(term(x[at])); }
   __device__ Acc vector(NoContext, int64_t at, int64_t) const {
     using Part = std::conditional_t<product || std::is_integral_v<T>, Acc, Wide<T>>;
     const AlignedVector<T> all = load_vector(x + at);
-    Part part = static_cast<Part>(widen(all.items[0]));
-    for (int k = 1; k < AlignedVector<T>::kSize; ++k) part = combine_two(part, static_cast<Part>(widen(all.items[k])));
+    Part part = static_cast<Part>(term(all.items[0]));
+    for (int k = 1; k < AlignedVector<T>::kSize; ++k) part = combine_two(part, static_cast<Part>(term(all.items[k])));
     return static_cast<Acc>(part);
   }
   __device__ Acc item(const AlignedVector<T>& pack, int k, int64_t) const {
-    return static_cast<Acc>(widen(pack.items[k]));
+    return static_cast<Acc>(term(pack.items[k]));
   }
   __device__ Acc combine(Acc a, Acc b) const { return combine_two(a, b); }
   __device__ void finish(int64_t, int64_t at, Acc total) const {
@@ -41,6 +55,7 @@ struct Accumulate {
       y[at] = narrow<T>(total / divisor);
   }
 
+  static __device__ Wide<T> term(T x) { return Term()(widen(x)); }
   template <class A>
   static __device__ A combine_two(A a, A b) {
     return product ? a * b : a + b;
@@ -96,6 +111,25 @@ struct Truth {
   __device__ void finish(int64_t, int64_t at, Acc truth) const { y[at] = static_cast<uint8_t>(truth); }
 };
 
+template <class T>
+struct CountNonzero {
+  using Element = T;
+  using Acc = int64_t;
+  const T* x;
+  int64_t* y;
+  __device__ Acc identity() const { return 0; }
+  __device__ NoContext context(int64_t, int64_t) const { return {}; }
+  __device__ Acc element(NoContext, int64_t at, int64_t) const { return widen(x[at]) != Wide<T>(0); }
+  __device__ Acc vector(NoContext, int64_t at, int64_t) const {
+    const AlignedVector<T> all = load_vector(x + at);
+    int count = 0;
+    for (const T& item : all.items) count += widen(item) != Wide<T>(0);
+    return count;
+  }
+  __device__ Acc combine(Acc a, Acc b) const { return a + b; }
+  __device__ void finish(int64_t, int64_t at, Acc count) const { y[at] = count; }
+};
+
 template <class V>
 struct Found {
   V value;
@@ -140,9 +174,13 @@ void reduce_by(const Job& job, const View& x, const View& y) {
   run(job, Reduction(kept, reduced, sizeof(T), is_aligned(x.data) ? AlignedVector<T>::kSize : 0, Packing<Job>));
 }
 
-template <class T, bool product>
-void accumulate(const View& x, const View& y, double divisor) {
-  reduce_by(Accumulate<T, product>{x.as<const T>(), y.as<T>(), divisor}, x, y);
+template <class T, bool product, class Term = Same>
+void accumulate(const View& x, const View& y, double divisor = 1) {
+  reduce_by(Accumulate<T, product, Term>{x.as<const T>(), y.as<T>(), divisor}, x, y);
+}
+template <class Term>
+void sum_of(const View& x, const View& y) {
+  with_floating(x.dtype, [&](auto type) { accumulate<typename decltype(type)::type, false, Term>(x, y); });
 }
 template <bool product>
 void accumulate_any(const View& x, const View& y, double divisor = 1) {
@@ -171,6 +209,14 @@ void reduce(ReduceOp op, const View& x, const View& y) {
     case ReduceOp::kMin: return find_extreme(false, x, y);
     case ReduceOp::kAny:
     case ReduceOp::kAll: return reduce_by(Truth{op == ReduceOp::kAny, x.as<const uint8_t>(), y.as<uint8_t>()}, x, y);
+    case ReduceOp::kSumOfMagnitudes: return sum_of<functors::Abs>(x, y);
+    case ReduceOp::kSumOfSquares: return sum_of<functors::Square>(x, y);
+    case ReduceOp::kSumWithoutNaN: return sum_of<ZeroForNaN>(x, y);
+    case ReduceOp::kCountNonzero:
+      return with_type(x.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        reduce_by(CountNonzero<T>{x.as<const T>(), y.as<int64_t>()}, x, y);
+      });
   }
 }
 

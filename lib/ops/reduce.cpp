@@ -54,13 +54,17 @@ Op op_of(ReduceOp op) {
     case ReduceOp::kMax: return "amax";
     case ReduceOp::kMin: return "amin";
     case ReduceOp::kAny: return "any";
-    default: return "all";
+    case ReduceOp::kAll: return "all";
+    case ReduceOp::kSumOfMagnitudes: return "sum_of_magnitudes";
+    case ReduceOp::kSumOfSquares: return "sum_of_squares";
+    case ReduceOp::kSumWithoutNaN: return "nansum";
+    default: return "count_nonzero";
   }
 }
 
 /// Computes the reduction, which is not recorded.
 Tensor reduced(ReduceOp op, const Tensor& x, const Plan& plan) {
-  const Tensor y = make_tensor(plan.result, x.dtype(), x.device());
+  const Tensor y = make_tensor(plan.result, op == ReduceOp::kCountNonzero ? kInt64 : x.dtype(), x.device());
   kernels_of(x).reduce(op, view_of(x), kept_view(y, plan));
   return y;
 }
@@ -68,6 +72,12 @@ Tensor reduced(ReduceOp op, const Tensor& x, const Plan& plan) {
 Tensor run(ReduceOp op, const Tensor& x, const Plan& plan) {
   return call(op_of(op), {x}, {{"dims", plan.reduced}, {"keepdim", !plan.absent}},
               [&](const Tensor& x) { return reduced(op, x, plan); });
+}
+
+/// Computes a reduction for which exports have no op as one: they have the parts that `composed` makes it of.
+template <class Composed>
+Tensor run(ReduceOp op, const Tensor& x, const Plan& plan, const Composed& composed) {
+  return call(op_of(op), {x}, {}, [&](const Tensor& x) { return is_tracing() ? composed(x) : reduced(op, x, plan); });
 }
 
 /// g with the absent dimensions put back as size 1.
@@ -114,8 +124,14 @@ DType sum_type(const View& x) { return is_floating_point(x.dtype) ? x.dtype : kI
 
 // ---- sums and products ----------------------------------------------------------------------------------------------
 
+static Tensor number_of_nonzero(const char* op, const Tensor& x, const Dims& dims, bool keepdim) {
+  return run(ReduceOp::kCountNonzero, x, plan_of(op, view_of(x, op).shape, dims, keepdim),
+             [&](const Tensor& x) { return sum(x.to(kBool).to(kInt64), dims, keepdim); });
+}
+
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
   const View& view = view_of(x, "sum");
+  if (view.dtype == kBool) return number_of_nonzero("sum", x, dims, keepdim);
   if (const DType wide = sum_type(view); wide != view.dtype) return sum(x.to(wide), dims, keepdim);
   const Plan plan = plan_of("sum", view.shape, dims, keepdim);
   return call("sum", {x}, {{"dims", plan.reduced}, {"keepdim", !plan.absent}}, [&](const Tensor& x) {
@@ -129,8 +145,17 @@ Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
 }
 
 Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
-  return is_floating_point(view_of(x, "nansum").dtype) ? sum(where(x != x, 0, x), dims, keepdim)
-                                                       : sum(x, dims, keepdim);
+  const View& view = view_of(x, "nansum");
+  if (!is_floating_point(view.dtype)) return sum(x, dims, keepdim);
+  const Plan plan = plan_of("nansum", view.shape, dims, keepdim);
+  const Tensor y =
+      run(ReduceOp::kSumWithoutNaN, x, plan, [&](const Tensor& x) { return sum(where(x != x, 0, x), dims, keepdim); });
+  if (recording(x))
+    record("nansum", y, inputs(x), [x = SavedTensor(x), absent = plan.absent](Backward& back) {
+      const Tensor& in = back.get(x);
+      back.set(0, where(in == in, spread(back.grad(), in.shape(), absent), 0));
+    });
+  return y;
 }
 Tensor nanmean(const Tensor& x, const Dims& dims, bool keepdim) {
   check_float("nanmean", x);
@@ -138,7 +163,7 @@ Tensor nanmean(const Tensor& x, const Dims& dims, bool keepdim) {
     return nansum(x, dims, keepdim) / sum(x == x, dims, keepdim);
   });
 }
-Tensor count_nonzero(const Tensor& x, const Dims& dims) { return sum(x.to(kBool), dims); }
+Tensor count_nonzero(const Tensor& x, const Dims& dims) { return number_of_nonzero("count_nonzero", x, dims, false); }
 
 Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   check_float("mean", x);
@@ -274,6 +299,16 @@ Tensor nonzero_or_one(const Tensor& x) { return where(x == 0, 1, x); }
 /// g / root, the factor in the slope of a square root; 0 where that is 0, and so are all derivatives of it.
 Tensor over_root(const Tensor& g, const Tensor& root) { return where(root == 0, 0, g / nonzero_or_one(root)); }
 
+/// Σ x² and Σ |x|, which are not recorded.
+Tensor sum_of_squares(const Tensor& x, const Dims& dims, bool keepdim) {
+  return run(ReduceOp::kSumOfSquares, x, plan_of("norm", x.shape(), dims, keepdim),
+             [&](const Tensor& x) { return sum(square(x), dims, keepdim); });
+}
+Tensor sum_of_magnitudes(const Tensor& x, const Dims& dims, bool keepdim) {
+  return run(ReduceOp::kSumOfMagnitudes, x, plan_of("norm", x.shape(), dims, keepdim),
+             [&](const Tensor& x) { return sum(abs(x), dims, keepdim); });
+}
+
 /// The deviations from the mean. A mean is rounded to x's type, in which it may be off by more than a small part of the
 /// deviations; these are exact numbers of a mean that shows by how much.
 Tensor centered(const Tensor& x, const Dims& dims) {
@@ -289,13 +324,13 @@ Tensor deviation(const char* name, Root root, const Tensor& x, const Dims& dims,
     const Plan plan = plan_of(name, x.shape(), dims, keepdim);
     const double freedom = std::max(0.0, static_cast<double>(plan.count) - correction);
     const Tensor y = no_grad([&] {
-      const Tensor d = centered(x, dims), variance = sum(square(d), dims, keepdim) / freedom;
+      const Tensor d = centered(x, dims), variance = sum_of_squares(d, dims, keepdim) / freedom;
       if (root == Root::kNo) return variance;
       // A deviation that float32 holds may have a square that it does not. On a GPU the question would synchronize.
       const auto leaves_range = [](float v) { return v < 1e-30F || std::isinf(v); };
       if (x.dtype() == kFloat32 && is_readable(variance) &&
           std::any_of(variance.data<float>(), variance.data<float>() + variance.numel(), leaves_range))
-        return sqrt(sum(square(d.to(kFloat64)), dims, keepdim) / freedom).to(kFloat32);
+        return sqrt(sum_of_squares(d.to(kFloat64), dims, keepdim) / freedom).to(kFloat32);
       return sqrt(variance);
     });
     if (recording(x))
@@ -314,7 +349,7 @@ Tensor power_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   const Plan plan = plan_of("norm", x.shape(), dims, keepdim);
   if (p < 0) check_some("norm", x.shape(), plan);
   const Tensor y = no_grad(
-      [&] { return p == 2 ? sqrt(sum(square(x), dims, keepdim)) : pow(sum(pow(abs(x), p), dims, keepdim), 1 / p); });
+      [&] { return p == 2 ? sqrt(sum_of_squares(x, dims, keepdim)) : pow(sum(pow(abs(x), p), dims, keepdim), 1 / p); });
   if (recording(x))
     record("norm", y, inputs(x),
            [x = SavedTensor(x), y = SavedTensor::output(y), p, absent = plan.absent](Backward& back) {
@@ -371,7 +406,8 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
       return y;
     }
     // The power of a single element may be infinite.
-    if (p == 1 || plan_of("norm", x.shape(), dims, keepdim).count == 1) return sum(abs(x), dims, keepdim);
+    if (p == 1 || plan_of("norm", x.shape(), dims, keepdim).count == 1)
+      return recording(x) ? sum(abs(x), dims, keepdim) : sum_of_magnitudes(x, dims, keepdim);
     if (std::isinf(p)) return p > 0 ? amax(abs(x), dims, keepdim) : amin(abs(x), dims, keepdim);
     return power_norm(x, p, dims, keepdim);
   });

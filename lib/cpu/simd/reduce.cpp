@@ -1,6 +1,8 @@
 #include "lib/cpu/reduce.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
@@ -22,8 +24,17 @@ namespace {
 
 using functors::select;
 
-/// Sum, Prod, Max and Min join elements; `Total` is the type in which partial results of type T are joined.
+struct Same {
+  template <class B>
+  B operator()(const B& x) const {
+    return x;
+  }
+};
+
+/// Sum, Prod, Max and Min join elements, of which they take the `Term`; `Total` is the type in which partial results of
+/// type T are joined.
 struct Sum {
+  using Term = Same;
   template <class T>
   using Total = double;
   template <class T>
@@ -34,6 +45,7 @@ struct Sum {
   }
 };
 struct Prod {
+  using Term = Same;
   template <class T>
   using Total = double;
   template <class T>
@@ -44,6 +56,7 @@ struct Prod {
   }
 };
 struct Max {
+  using Term = Same;
   template <class T>
   using Total = T;
   template <class T>
@@ -54,6 +67,7 @@ struct Max {
   }
 };
 struct Min {
+  using Term = Same;
   template <class T>
   using Total = T;
   template <class T>
@@ -61,6 +75,17 @@ struct Min {
   template <class B>
   static B join(const B& a, const B& b) {
     return select((b < a) | (b != b), b, a);
+  }
+};
+
+template <class F>
+struct SumOf : Sum {
+  using Term = F;
+};
+struct ZeroForNaN {
+  template <class B>
+  B operator()(const B& x) const {
+    return select(x != x, B(0), x);
   }
 };
 
@@ -77,13 +102,6 @@ double join_lanes(const Batch<T>& x) {
   for (int64_t i = 1; i < kWidth<T>; ++i) result = Op::join(result, double(lanes[i]));
   return result;
 }
-
-struct Same {
-  template <class B>
-  B operator()(const B& x) const {
-    return x;
-  }
-};
 
 /// A Row has elements of type E. `Stride` is an integral constant, or the number of elements between neighbours.
 template <class E, class Stride = std::integral_constant<int64_t, 1>>
@@ -105,7 +123,7 @@ struct Row {
 };
 
 /// Returns the whole vectors of n ≤ kBlock elements of a row, reduced to one. The elements behind them are left out.
-template <class Op, class Elements, class Term = Same>
+template <class Op, class Elements, class Term = typename Op::Term>
 auto reduce_vectors(const Elements& x, int64_t begin, int64_t n, const Term& term = {}) {
   using B = decltype(x.vector_at(0));
   using T = typename B::value_type;
@@ -124,7 +142,7 @@ auto reduce_vectors(const Elements& x, int64_t begin, int64_t n, const Term& ter
 }
 
 /// Reduces term(x) over n elements of a row.
-template <class Op, class Elements, class Term = Same>
+template <class Op, class Elements, class Term = typename Op::Term>
 double reduce_row(const Elements& x, int64_t n, const Term& term = {}) {
   using T = decltype(x.at(0));
   constexpr int64_t kStep = kWidth<T>;
@@ -142,6 +160,7 @@ template <class Op, class E, class Out>
 void reduce_columns(const Nest& rows, const E* x, int64_t n, Out* y, int64_t y_stride) {
   using T = Compute<E>;
   constexpr int64_t kStep = kWidth<T>;
+  constexpr typename Op::Term term;
   double total[kColumns * kStep];
   for (double& t : total) t = Op::template start<double>;
   Batch<T> part[kColumns];
@@ -161,12 +180,12 @@ void reduce_columns(const Nest& rows, const E* x, int64_t n, Out* y, int64_t y_s
       const E* row = x + offset + begin * stride;
       if (n == kColumns * kStep) {
         for (int64_t r = begin; r < end; ++r, row += stride)
-          for (int c = 0; c < kColumns; ++c) part[c] = Op::join(part[c], load_wide(row + c * kStep));
+          for (int c = 0; c < kColumns; ++c) part[c] = Op::join(part[c], term(load_wide(row + c * kStep)));
       } else {
         const int64_t whole = n / kStep, rest = n % kStep;
         for (int64_t r = begin; r < end; ++r, row += stride) {
-          for (int64_t c = 0; c < whole; ++c) part[c] = Op::join(part[c], load_wide(row + c * kStep));
-          if (rest) part[whole] = Op::join(part[whole], load_part_wide(row + whole * kStep, rest));
+          for (int64_t c = 0; c < whole; ++c) part[c] = Op::join(part[c], term(load_wide(row + c * kStep)));
+          if (rest) part[whole] = Op::join(part[whole], term(load_part_wide(row + whole * kStep, rest)));
         }
       }
       flush();
@@ -200,6 +219,7 @@ void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, in
   using T = Compute<E>;
   using Total = typename Op::template Total<T>;
   constexpr int64_t kTogether = kWidth<T>;
+  constexpr typename Op::Term term;
   T lanes[kTogether * kTogether];
   for (int64_t row = 0; row < rows; row += kTogether) {
     const int64_t count = std::min(kTogether, rows - row);
@@ -207,7 +227,10 @@ void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, in
     // The first `done` elements of each row lie in lanes, as `vectors` vectors.
     int64_t done = n / kTogether * kTogether, vectors = done ? kTogether : 0;
     if constexpr (std::is_same_v<E, T>)
-      if (n <= kTogether) rows_to_lanes(from, stride, done = vectors = n, count, lanes);
+      if (n <= kTogether) {
+        rows_to_lanes(from, stride, done = vectors = n, count, lanes);
+        for (int64_t k = 0; k < vectors; ++k) store(lanes + k * kTogether, term(load(lanes + k * kTogether)));
+      }
     if (n > kTogether || !std::is_same_v<E, T>) {
       Batch<T> parts[kTogether];
       for (int64_t r = 0; r < kTogether; ++r)
@@ -226,7 +249,7 @@ void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, in
         for (int64_t r = 0; r < kTogether; ++r) results[r] = Op::join(results[r], Total(lanes[k * kTogether + r]));
     }
     for (int64_t r = 0; r < count; ++r) {
-      for (int64_t i = done; i < n; ++i) results[r] = Op::join(results[r], Total(widen(from[r * stride + i])));
+      for (int64_t i = done; i < n; ++i) results[r] = Op::join(results[r], Total(term(widen(from[r * stride + i]))));
       y[(row + r) * y_stride] = static_cast<Out>(results[r]);
     }
   }
@@ -245,13 +268,14 @@ double reduce_nest(const Nest& rows, const E* x) {
     });
     return total;
   }
+  constexpr typename Op::Term term;
   const Batch<T> start(Op::template start<T>);
   Batch<T> part = start;
   int64_t count = 0;  // elements of part
   for_each_point(rows, 1, [&](int64_t offset, int64_t) {
     const Row<E> row{x + offset};
     if (whole) part = Op::join(part, reduce_vectors<Op>(row, 0, n));
-    for (int64_t i = whole; i < n; ++i) total = Op::join(total, double(row.at(i)));
+    for (int64_t i = whole; i < n; ++i) total = Op::join(total, double(term(row.at(i))));
     if ((count += whole) < kBlock<T>) return;
     total = Op::join(total, join_lanes<Op, T>(part));
     part = start, count = 0;
@@ -317,6 +341,9 @@ void reduce_floats(ReduceOp op, const View& x, const View& y) {
     case ReduceOp::kProd: return reduce<Prod, E>(x, y);
     case ReduceOp::kMax: return reduce<Max, E>(x, y);
     case ReduceOp::kMin: return reduce<Min, E>(x, y);
+    case ReduceOp::kSumOfMagnitudes: return reduce<SumOf<functors::Abs>, E>(x, y);
+    case ReduceOp::kSumOfSquares: return reduce<SumOf<functors::Square>, E>(x, y);
+    case ReduceOp::kSumWithoutNaN: return reduce<SumOf<ZeroForNaN>, E>(x, y);
     default: break;
   }
   reduce<Sum, E>(x, y);
@@ -327,11 +354,11 @@ void reduce_floats(ReduceOp op, const View& x, const View& y) {
   for_each_part(views, 0, [&](const View* const* part) { divide(*part[0]); });
 }
 
-/// Writes x, of integers or bools, reduced to y. The compiler vectorises the loops.
-template <class T, class Join>
+/// Writes x, of type E, reduced to y, of integers or bools. The compiler vectorises the loops.
+template <class E, class T, class Join>
 void reduce_integers_of(const View& x, const View& y, T start, const Join& join) {
   constexpr int64_t kTogether = 64;  // columns
-  const T* const from = x.as<const T>();
+  const E* const from = x.as<const E>();
   T* const to = y.as<T>();
   if (y.numel == 0) return;
   if (x.numel == 0)
@@ -345,7 +372,7 @@ void reduce_integers_of(const View& x, const View& y, T start, const Join& join)
         T totals[kTogether];
         std::fill_n(totals, columns, start);
         for_each_point(r.gone, 0, [&](int64_t offset, int64_t) {
-          const T* const row = from + x_offset + begin + offset;
+          const E* const row = from + x_offset + begin + offset;
           for (int64_t c = 0; c < columns; ++c) totals[c] = join(totals[c], row[c]);
         });
         for (int64_t c = 0; c < columns; ++c) to[y_offset + (begin + c) * r.kept.y_strides[0]] = totals[c];
@@ -356,7 +383,7 @@ void reduce_integers_of(const View& x, const View& y, T start, const Join& join)
   for_each_point(r.kept, 0, [&](int64_t x_offset, int64_t y_offset) {
     T total = start;
     for_each_point(r.gone, 1, [&](int64_t offset, int64_t) {
-      const T* const row = from + x_offset + offset;
+      const E* const row = from + x_offset + offset;
       const auto add = [&](int64_t step) {
         T sum = total;
         for (int64_t i = 0; i < n; ++i) sum = join(sum, row[i * step]);
@@ -368,12 +395,15 @@ void reduce_integers_of(const View& x, const View& y, T start, const Join& join)
   });
 }
 
+template <class E, class T, class Join, class JoinTotals>
+void reduce_integers(const View& x, const View& y, T start, const Join& join, const JoinTotals& join_totals) {
+  const auto of_part = [&](const View& px, const View& py) { reduce_integers_of<E>(px, py, start, join); };
+  if (x.numel <= part_size || y.numel == 0 || !reduce_parts<T, T>(x, y, y.dtype, of_part, join_totals)) of_part(x, y);
+}
+
 template <class T>
 void reduce_integers(ReduceOp op, const View& x, const View& y) {
-  const auto reduce = [&](T start, const auto& join) {
-    const auto of_part = [&](const View& px, const View& py) { reduce_integers_of(px, py, start, join); };
-    if (x.numel <= part_size || y.numel == 0 || !reduce_parts<T, T>(x, y, y.dtype, of_part, join)) of_part(x, y);
-  };
+  const auto reduce = [&](T start, const auto& join) { reduce_integers<T>(x, y, start, join, join); };
   switch (op) {
     // Sums and products wrap. The op widens narrow integers first.
     case ReduceOp::kSum: return reduce(0, [](T a, T b) { return static_cast<T>(uint64_t(a) + uint64_t(b)); });
@@ -382,11 +412,24 @@ void reduce_integers(ReduceOp op, const View& x, const View& y) {
     case ReduceOp::kMin: return reduce(std::numeric_limits<T>::max(), [](T a, T b) { return b < a ? b : a; });
     case ReduceOp::kAny: return reduce(0, [](T a, T b) { return T(a | T(b != 0)); });
     case ReduceOp::kAll: return reduce(1, [](T a, T b) { return T(a & T(b != 0)); });
-    case ReduceOp::kMean: return;  // not of integers
+    default: return;  // not of integers
   }
 }
 
+template <class E>
+void count_nonzero(const View& x, const View& y) {
+  const auto count = [](int64_t total, E element) {
+    if constexpr (sizeof(E) == 2)  // no integer has two bytes
+      return total + (std::bit_cast<uint16_t>(element) % 0x8000 != 0);
+    else
+      return total + (element != 0);
+  };
+  reduce_integers<E>(x, y, int64_t{0}, count, std::plus<int64_t>());
+}
+
 void reduce_any(ReduceOp op, const View& x, const View& y) {
+  if (op == ReduceOp::kCountNonzero)
+    return dispatch::with_type(x.dtype, [&](auto type) { count_nonzero<typename decltype(type)::type>(x, y); });
   switch (x.dtype) {
     case kFloat32: return reduce_floats<float>(op, x, y);
     case kFloat64: return reduce_floats<double>(op, x, y);

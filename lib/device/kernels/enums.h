@@ -3,7 +3,19 @@
 
 namespace reel {
 
-enum class ReduceOp { kSum, kProd, kMax, kMin, kAny, kAll, kMean };
+enum class ReduceOp {
+  kSum,
+  kProd,
+  kMax,
+  kMin,
+  kAny,
+  kAll,
+  kMean,
+  kSumOfMagnitudes,
+  kSumOfSquares,
+  kSumWithoutNaN,  // NaN counts as 0
+  kCountNonzero
+};
 enum class ScanOp { kSum, kProd, kLogSumExp };
 enum class ScatterOp { kReplace, kAdd, kMul, kMax, kMin };
 enum class SegmentOp { kSum, kMean, kMax, kMin };

@@ -73,8 +73,9 @@ struct KernelTable {
   const Binary* compare;   // CompareList; y is bool, bool operands come as uint8
   void (*where)(const View& condition, const View& a, const View& b, const View& y);  // any dtype
 
-  // Reductions. y has x's rank, with size 1 where x is reduced. kSum, kProd: y is float32, float64 or int64 and x has
-  // the same dtype; kMean: one floating-point dtype; kMax, kMin: any one dtype; kAny, kAll: bools.
+  // Reductions. y has x's rank, with size 1 where x is reduced. kSum, kProd: one floating-point dtype, or int64; kMean,
+  // kSumOf…, kSumWithoutNaN: one floating-point dtype; kMax, kMin: any one dtype; kAny, kAll: bools; kCountNonzero: x
+  // has any dtype, y is int64.
   void (*reduce)(ReduceOp op, const View& x, const View& y);
   // The largest (smallest) element along dim and its first position; NaN wins. y: int64 with size 1 at dim.
   void (*arg_reduce)(bool largest, const View& x, int dim, const View& y);
