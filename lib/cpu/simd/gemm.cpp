@@ -3,6 +3,7 @@
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/scratch.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
 #include "lib/cpu/simd/transpose.h"
 #include "lib/device/kernels/gemm.h"
@@ -360,9 +361,10 @@ bool is_faster_than_library(const Gemm& g) {
   return kManyRegisters && !(g.trans_b && (g.k < 128 ? work < 1 << 17 : g.n < kWidth<T> && work >= 1 << 17));
 }
 
-/// Returns Σ a[i] b[i], added over blocks of a few hundred terms in T and then in double precision.
-template <class T>
-double dot_of(const T* a, const T* b, int64_t n) {
+/// Returns Σ a[i] b[i], added over blocks of a few hundred terms in vectors and then in double precision.
+template <class A, class B>
+double dot_of(const A* a, const B* b, int64_t n) {
+  using T = Compute<A>;
   constexpr int kChains = 4;
   constexpr int64_t kStep = kWidth<T>, kBlock = 128 * kStep;
   double total = 0;
@@ -372,19 +374,33 @@ double dot_of(const T* a, const T* b, int64_t n) {
     for (auto& s : sum) s = Batch<T>(T(0));
     int64_t i = begin;
     for (; i + kChains * kStep <= end; i += kChains * kStep)
-      for (int c = 0; c < kChains; ++c) sum[c] = fma(load(a + i + c * kStep), load(b + i + c * kStep), sum[c]);
-    for (; i + kStep <= end; i += kStep) sum[0] = fma(load(a + i), load(b + i), sum[0]);
-    if (i < end) sum[1] = fma(load_part(a + i, end - i), load_part(b + i, end - i), sum[1]);
+      for (int c = 0; c < kChains; ++c)
+        sum[c] = fma(load_wide(a + i + c * kStep), load_wide(b + i + c * kStep), sum[c]);
+    for (; i + kStep <= end; i += kStep) sum[0] = fma(load_wide(a + i), load_wide(b + i), sum[0]);
+    if (i < end) sum[1] = fma(load_part_wide(a + i, end - i), load_part_wide(b + i, end - i), sum[1]);
     total += static_cast<double>(hadd((sum[0] + sum[1]) + (sum[2] + sum[3])));
   }
   return total;
 }
 
 /// Returns whether a product is that of two long contiguous vectors.
-template <class T>
 bool is_dot(const Gemm& g) {
   constexpr int64_t kMinLength = 256;  // below it a panel is as fast
   return g.m == 1 && g.n == 1 && g.k >= kMinLength && (!g.trans_a || g.lda == 1) && (g.trans_b || g.ldb == 1);
+}
+
+/// Writes element j of the one row of C, whose sum of products is given.
+template <class T>
+void finish_element(const Gemm& g, int64_t j, double sum, T* c) {
+  using Wide = Compute<T>;
+  const Wide start = g.bias        ? widen(static_cast<const T*>(g.bias)[j])
+                     : g.beta == 0 ? Wide(0)
+                                   : Wide(g.beta) * widen(*c);
+  const Wide y = Wide(g.alpha) * static_cast<Wide>(sum) + start;
+  if constexpr (std::is_same_v<T, Wide>)
+    *c = y;
+  else
+    convert(&y, c, 1);
 }
 
 /// Computes such a product, a long one in parts that depend on its length alone.
@@ -403,10 +419,27 @@ void multiply_vectors(const Gemm& g) {
     });
     double sum = 0;
     for (int64_t p = 0; p < parts; ++p) sum += sums[p];
-    T& c = static_cast<T*>(g.c)[i * g.stride_c];
-    const T start = g.bias ? *static_cast<const T*>(g.bias) : g.beta == 0 ? T(0) : T(g.beta) * c;
-    c = T(g.alpha) * static_cast<T>(sum) + start;
+    finish_element(g, 0, sum, static_cast<T*>(g.c) + i * g.stride_c);
   }
+}
+
+/// Returns whether a product is that of one contiguous row of halves and a matrix whose columns are contiguous: it is
+/// one pass over the matrix, in which it is widened.
+bool is_row_of_halves(const Gemm& g) {
+  constexpr int64_t kMinTerms = 64;  // of a sum, below which its end costs too much
+  return is_half(g.dtype) && g.m == 1 && g.batch == 1 && g.trans_b && g.k >= kMinTerms && (!g.trans_a || g.lda == 1);
+}
+
+/// Computes such a product.
+template <class T>
+void multiply_row_of_halves(const Gemm& g) {
+  const Scratch scratch(static_cast<size_t>(g.k) * sizeof(float));
+  float* const row = scratch.data<float>();
+  convert(static_cast<const T*>(g.a), row, g.k);
+  parallel_for(g.n, std::max<int64_t>((int64_t{1} << 17) / g.k, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j)
+      finish_element(g, j, dot_of(row, static_cast<const T*>(g.b) + j * g.ldb, g.k), static_cast<T*>(g.c) + j);
+  });
 }
 
 template <class T>
@@ -435,7 +468,7 @@ void multiply(const Gemm& g) {
 
 template <class T>
 bool run(const Gemm& g) {
-  if (is_dot<T>(g)) {
+  if (is_dot(g)) {
     multiply_vectors<T>(g);
     return true;
   }
@@ -477,6 +510,9 @@ void start_only(const Gemm& g) {
   }
 }
 
+/// Returns whether a product has one contiguous column, and is no row.
+bool is_column(const Gemm& g) { return g.n == 1 && g.ldc == 1 && g.m > 1 && !g.bias; }
+
 /// A product with one column as one with one row: Cᵀ = op(B)ᵀ op(A)ᵀ.
 Gemm as_row(const Gemm& g) {
   Gemm t = g;
@@ -500,15 +536,27 @@ void rectify(const Gemm& g) {
   cpu_kernels().unary[functors::index_of<functors::UnaryList, functors::Relu>](&relu, c, c);
 }
 
+/// Computes a product of halves that reads each of its operands once, without copies of these, or returns false.
+template <class T>
+bool run_halves(const Gemm& g) {
+  if (is_dot(g))
+    multiply_vectors<T>(g);
+  else if (const Gemm row = is_column(g) ? as_row(g) : g; is_row_of_halves(row))
+    multiply_row_of_halves<T>(row);
+  else
+    return false;
+  return true;
+}
+
 void gemm(const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
-  if (kManyRegisters && bfloat16_gemm(g)) {
+  const bool done = is_half(g.dtype) && (g.dtype == kFloat16 ? run_halves<Float16>(g) : run_halves<BFloat16>(g));
+  if (done || (kManyRegisters && bfloat16_gemm(g))) {
     if (g.relu) rectify(g);
     return;
   }
   if (is_half(g.dtype)) return gemm(Widened().of(g));
-  const bool column = g.n == 1 && g.ldc == 1 && g.m > 1 && !g.bias;
-  const Gemm& product = column ? as_row(g) : g;
+  const Gemm& product = is_column(g) ? as_row(g) : g;
   if (g.k == 0)
     g.dtype == kFloat32 ? start_only<float>(g) : start_only<double>(g);
   else if (!(g.dtype == kFloat32 ? run<float>(product) : run<double>(product)))

@@ -1,0 +1,69 @@
+// This file tests paths of CPU kernels that are for sizes and layouts of their own, against float64 and formulas.
+#include <cmath>
+#include <limits>
+
+#include "reel/autograd.h"
+#include "reel/ops.h"
+#include "reel/random.h"
+#include "test/support/pch.h"
+#include "test/support/threads.h"
+
+using namespace reel;
+
+namespace {
+
+constexpr DType kTypes[] = {kFloat16, kBFloat16, kFloat32, kFloat64};
+
+/// Returns by how much results of a type may differ from exact ones, as a share of the largest.
+double tolerance(DType dtype) {
+  return dtype == kFloat16 ? 2e-3 : dtype == kBFloat16 ? 1.6e-2 : dtype == kFloat32 ? 1e-5 : 1e-12;
+}
+/// Returns the largest difference between a and b, as a share of the largest element.
+double error_of(const Tensor& a, const Tensor& b) {
+  if (a.numel() == 0) return a.shape() == b.shape() ? 0 : 1;
+  const Tensor wide = b.detach().to(kFloat64);
+  return (a.detach().to(kFloat64) - wide).abs().max().item<double>() / std::max(wide.abs().max().item<double>(), 1e-9);
+}
+
+/// Checks f and its gradients, for operands of each type, against those in float64 of contiguous operands.
+template <class F>
+void check_types(const std::vector<Tensor>& operands, const F& f, std::span<const DType> types = kTypes) {
+  for (const DType dtype : types) {
+    INFO("dtype " << dtype);
+    std::vector<Tensor> given, exact;
+    for (const Tensor& x : operands) {
+      const Tensor rounded = x.is_floating_point() ? x.to(dtype) : x;
+      given.push_back(rounded.detach());
+      exact.push_back((x.is_floating_point() ? rounded.to(kFloat64) : rounded).contiguous().clone().detach());
+      if (!x.is_floating_point()) continue;
+      given.back().requires_grad_(), exact.back().requires_grad_();
+    }
+    const Tensor y = f(given), wanted = f(exact);
+    REQUIRE(y.shape() == wanted.shape());
+    CHECK(error_of(y, wanted) < tolerance(dtype));
+    const Tensor g = randn(y.shape()).to(dtype);
+    y.backward(g), wanted.backward(g.to(kFloat64));
+    for (size_t i = 0; i < operands.size(); ++i)
+      if (operands[i].is_floating_point()) CHECK(error_of(given[i].grad(), exact[i].grad()) < 2 * tolerance(dtype));
+    CHECK(error_of(no_grad([&] { return f(given); }), wanted) < tolerance(dtype));
+  }
+}
+
+/// Returns x with dimension 1 last in memory.
+Tensor with_channels_last(const Tensor& x) { return x.movedim(1, -1).contiguous().movedim(-1, 1); }
+
+}  // namespace
+
+TEST_CASE("dot products and rows of halves are added up in float32", "[ops][isa]") {
+  manual_seed(1);
+  for (const int64_t n : {255, 256, 1000, 140000}) {
+    check_types({randn({n}), randn({n})}, [](const auto& x) { return dot(x[0], x[1]); });
+  }
+  for (const int64_t k : {63, 64, 65, 300}) {
+    check_types({randn({5, k}), randn({k})}, [](const auto& x) { return mv(x[0], x[1]); });
+    check_types({randn({1, k}), randn({7, k}), randn({7})}, [](const auto& x) { return linear(x[0], x[1], x[2]); });
+    check_types({randn({k, 6}).t(), randn({2 * k}).slice(0, 0, {}, 2)}, [](const auto& x) { return mv(x[0], x[1]); });
+  }
+  const Tensor inf = full({300}, std::numeric_limits<double>::infinity(), {.dtype = kBFloat16});
+  CHECK(std::isnan(dot(inf, zeros({300}, {.dtype = kBFloat16})).item<double>()));
+}
