@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "lib/functors/pointwise.h"
 #include "lib/ops/internal.h"
 
 namespace reel {
@@ -244,10 +245,38 @@ Tensor inner(const Tensor& a, const Tensor& b) {
   return tensordot(a, b, {-1}, {-1});
 }
 
+namespace {
+
+/// Returns left · right, of shapes [a0, 1, a1, 1, …] and [1, b0, 1, b1, …], by a multiplication for each element of the
+/// last dimension, which is short: its vectors lie along the last dimension of a.
+Tensor multiply_by_columns(const Tensor& left, const Tensor& right) {
+  const NoGrad guard;
+  const Tensor y = make_tensor(broadcast_shapes(left.shape(), right.shape(), "kron"), left.dtype(), left.device());
+  const Tensor factors = left.squeeze(-1);
+  const functors::Mul mul;
+  for (int64_t i = 0; i < y.size(-1); ++i) {
+    const Tensor column = y.select(-1, i);
+    const Shape& shape = view_of(column).shape;
+    kernels_of(y).binary[functors::index_of<functors::BinaryList, functors::Mul>](
+        &mul, expand_view(view_of(factors), shape), expand_view(view_of(right.select(-1, i)), shape), view_of(column));
+  }
+  return y;
+}
+
+/// Returns the gradient of a Kronecker product as a matrix [elements of b, elements of a].
+Tensor matrix_of_grad(const Tensor& g, const Shape& pairs, int64_t size_of_b) {
+  Shape order;
+  for (int d = 1; d < pairs.size(); d += 2) order.push_back(d);
+  for (int d = 0; d < pairs.size(); d += 2) order.push_back(d);
+  return g.reshape(pairs).permute(order).reshape({size_of_b, pairs.numel() / size_of_b});
+}
+
+}  // namespace
+
 Tensor kron(const Tensor& a, const Tensor& b) {
   const int rank = std::max(view_of(a, "kron").shape.size(), view_of(b, "kron").shape.size());
   // Dimension d of the result is that of a, then that of b.
-  Shape shape_a, shape_b, shape;
+  Shape shape_a, shape_b, pairs, shape;
   for (int d = 0; d < rank; ++d) {
     const auto size = [&](const Tensor& x) {
       const int own = d - (rank - static_cast<int>(x.dim()));
@@ -255,9 +284,26 @@ Tensor kron(const Tensor& a, const Tensor& b) {
     };
     shape_a.push_back(size(a)), shape_a.push_back(1);
     shape_b.push_back(1), shape_b.push_back(size(b));
+    pairs.push_back(size(a)), pairs.push_back(size(b));
     shape.push_back(size(a) * size(b));
   }
-  return (a.reshape(shape_a) * b.reshape(shape_b)).reshape(shape);
+  const Tensor left = a.reshape(shape_a), right = b.reshape(shape_b);
+  constexpr int64_t kShort = 8;
+  const View &av = view_of(a), &bv = view_of(b);
+  const bool by_columns = rank > 0 && pairs.back() > 1 && pairs.back() <= kShort && pairs[2 * rank - 2] >= kShort &&
+                          av.numel > 0 && bv.numel > 0 && is_floating_point(av.dtype) && av.dtype == bv.dtype &&
+                          av.host && bv.host && !is_tracing();
+  if (!by_columns) return (left * right).reshape(shape);
+  const Tensor y = multiply_by_columns(left, right).view(shape);
+  if (recording(a, b))
+    record("kron", y, inputs(a, b),
+           [a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b), a_shape = av.shape, b_shape = bv.shape,
+            pairs](Backward& back) {
+             const Tensor g = matrix_of_grad(back.grad(), pairs, b_shape.numel());
+             if (back.needs(0)) back.set(0, matmul(back.get(b).flatten(), g).view(a_shape));
+             if (back.needs(1)) back.set(1, matmul(g, back.get(a).flatten()).view(b_shape));
+           });
+  return y;
 }
 
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias) {

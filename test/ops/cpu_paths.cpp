@@ -67,3 +67,34 @@ TEST_CASE("dot products and rows of halves are added up in float32", "[ops][isa]
   const Tensor inf = full({300}, std::numeric_limits<double>::infinity(), {.dtype = kBFloat16});
   CHECK(std::isnan(dot(inf, zeros({300}, {.dtype = kBFloat16})).item<double>()));
 }
+
+TEST_CASE("a Kronecker product with a narrow matrix is that of each pair of elements", "[ops][isa]") {
+  manual_seed(2);
+  const auto both = [](const auto& x) { return kron(x[0], x[1]); };
+  for (const int64_t columns : {1, 2, 3, 8, 9}) {
+    check_types({randn({3, 17}), randn({2, columns})}, both);
+    check_types({randn({17, 3}).t(), randn({columns, 2}).t()}, both);
+    check_types({randn({40}), randn({columns})}, both);
+    check_types({randn({2, 3, 9}), randn({columns})}, both);
+  }
+  const Tensor a = randn({2, 9}), b = randn({3, 2}), y = kron(a, b);
+  REQUIRE(y.shape() == Shape{6, 18});
+  for (int64_t i = 0; i < 6; ++i)
+    for (int64_t j = 0; j < 18; ++j)
+      CHECK(y.select(0, i).select(0, j).item<float>() ==
+            a.select(0, i / 3).select(0, j / 2).item<float>() * b.select(0, i % 3).select(0, j % 2).item<float>());
+  CHECK(kron(zeros({0, 9}), zeros({2, 2})).shape() == Shape{0, 18});
+  // Second derivatives
+  const auto second = [](const auto& product) {
+    manual_seed(9);
+    Tensor u = randn({2, 9}).to(kFloat64).requires_grad_(), v = randn({3, 2}).to(kFloat64).requires_grad_();
+    const Tensor z = square(product(u, v)).sum();
+    const std::vector<Tensor> first = grad({&z, 1}, std::vector<Tensor>{u, v}, {}, {.create_graph = true});
+    (square(first[0]).sum() + square(first[1]).sum()).backward();
+    return cat({u.grad().flatten(), v.grad().flatten()});
+  };
+  const Tensor wanted = second([](const Tensor& u, const Tensor& v) {
+    return (u.reshape({2, 1, 9, 1}) * v.reshape({1, 3, 1, 2})).reshape({6, 18});
+  });
+  CHECK(error_of(second([](const Tensor& u, const Tensor& v) { return kron(u, v); }), wanted) < 1e-12);
+}
