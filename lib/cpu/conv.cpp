@@ -1,3 +1,5 @@
+#include "lib/cpu/conv.h"
+
 #include <algorithm>
 
 #include "lib/cpu/halves.h"
@@ -132,15 +134,6 @@ void for_each_image(const Convolution& c, const Image& image) {
   });
 }
 
-bool convolve(ConvPart wanted, const Convolution& c) {
-  const bool native = c.dtype == kFloat32 || (c.dtype == kBFloat16 && multiplies_bfloat16());
-  if (native && onednn_convolve(wanted, c)) return true;
-  if (is_half(c.dtype)) return convolve(wanted, Widened().of(wanted, c));
-  if (c.channels_last[kConvX]) return false;
-  c.dtype == kFloat64 ? convolve_by_columns<double>(wanted, c) : convolve_by_columns<float>(wanted, c);
-  return true;
-}
-
 void unfold(const Convolution& c) {
   if (is_half(c.dtype)) return unfold(Widened().of_windows(c, true));
   const auto run = [&](auto* x, auto* y) { unfold_image(c, c.in, x, y); };
@@ -155,8 +148,16 @@ void fold(const Convolution& c) {
 
 }  // namespace
 
+bool convolve(ConvPart wanted, const Convolution& c) {
+  const bool native = c.dtype == kFloat32 || (c.dtype == kBFloat16 && multiplies_bfloat16());
+  if (native && onednn_convolve(wanted, c)) return true;
+  if (is_half(c.dtype)) return convolve(wanted, Widened().of(wanted, c));
+  if (c.channels_last[kConvX]) return false;
+  c.dtype == kFloat64 ? convolve_by_columns<double>(wanted, c) : convolve_by_columns<float>(wanted, c);
+  return true;
+}
+
 void install_conv(KernelTable& table) {
-  table.convolve = convolve;
   table.unfold = unfold;
   table.fold = fold;
 }

@@ -98,3 +98,28 @@ TEST_CASE("a Kronecker product with a narrow matrix is that of each pair of elem
   });
   CHECK(error_of(second([](const Tensor& u, const Tensor& v) { return kron(u, v); }), wanted) < 1e-12);
 }
+
+TEST_CASE("channels that are convolved by themselves in one dimension", "[ops][isa]") {
+  manual_seed(3);
+  struct Case {
+    int64_t n, channels, size, taps, padding, dilation, stride;
+  };
+  for (const Case& c : {Case{2, 3, 37, 5, 2, 1, 1}, Case{1, 2, 5, 5, 4, 1, 1}, Case{2, 2, 2100, 4, 3, 7, 1},
+                        Case{3, 1, 16, 1, 0, 1, 1}, Case{1, 4, 50, 7, 3, 1, 2}, Case{1, 2, 9, 3, 0, 1, 1},
+                        Case{1, 2, 40, 33, 16, 1, 1}, Case{1, 2, 1300, 3, 0, 400, 1}}) {
+    const ConvOptions<1> options{
+        .stride = c.stride, .padding = c.padding, .dilation = c.dilation, .groups = c.channels};
+    const Tensor x = randn({c.n, c.channels, c.size}), weight = randn({c.channels, 1, c.taps}),
+                 bias = randn({c.channels});
+    check_types({x, weight, bias}, [&](const auto& t) { return conv1d(t[0], t[1], t[2], options); });
+    check_types({x, weight}, [&](const auto& t) { return conv1d(t[0], t[1], {}, options); });
+    // It is a sum of products of shifted elements.
+    if (c.stride != 1) continue;
+    const Tensor padded = pad(x.to(kFloat64), {c.padding, c.padding}), y = conv1d(x, weight, bias, options);
+    Tensor wanted = bias.to(kFloat64).reshape({1, -1, 1});
+    for (int64_t k = 0; k < c.taps; ++k)
+      wanted = wanted +
+               padded.narrow(2, k * c.dilation, y.size(2)) * weight.to(kFloat64).narrow(2, k, 1).reshape({1, -1, 1});
+    CHECK(error_of(y, wanted) < 1e-5);
+  }
+}

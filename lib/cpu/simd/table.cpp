@@ -18,6 +18,7 @@ void install_crf(KernelTable& table);
 void install_ctc(KernelTable& table);
 void install_gemm(KernelTable& table);
 void install_cell(KernelTable& table);
+void install_depthwise(KernelTable& table);
 void install_distance(KernelTable& table);
 void install_embedding(KernelTable& table);
 void install_grid_sample(KernelTable& table);
@@ -48,6 +49,7 @@ void install(KernelTable& table) {
   install_ctc(table);
   install_gemm(table);
   install_cell(table);
+  install_depthwise(table);
   install_distance(table);
   install_embedding(table);
   install_grid_sample(table);
