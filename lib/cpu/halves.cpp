@@ -149,20 +149,6 @@ Gemm Widened::of(Gemm g) {
   return g;
 }
 
-Norm Widened::of(Norm n) {
-  const DType half = std::exchange(n.dtype, kFloat32);
-  const int64_t parameters = n.groups * n.channels, all = n.outer * parameters * n.inner;
-  replace(n.x, half, all, kIn);
-  if (!n.wide_parameters) {
-    replace(n.weight, half, parameters, kIn);
-    replace(n.bias, half, parameters, kIn);
-  }
-  replace(n.y, half, all, kOut);
-  replace(n.grad_y, half, all, kIn);
-  replace(n.grad_x, half, all, kOut);
-  return n;
-}
-
 Recurrence Widened::of(Recurrence r) {
   const DType half = std::exchange(r.dtype, kFloat32);
   const int64_t gates = gate_count(r.kind) * r.hidden;

@@ -44,7 +44,6 @@ class Widened {
   Convolution of(ConvPart wanted, Convolution conv);
   Convolution of_windows(Convolution conv, bool to_columns);  // of unfold, or fold
   Gemm of(Gemm gemm);
-  Norm of(Norm norm);
   Recurrence of(Recurrence recurrence);
   Recurrence of_grad(Recurrence recurrence);
   // p of each tensor.

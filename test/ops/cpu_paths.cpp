@@ -123,3 +123,29 @@ TEST_CASE("channels that are convolved by themselves in one dimension", "[ops][i
     CHECK(error_of(y, wanted) < 1e-5);
   }
 }
+
+TEST_CASE("norms of halves round once", "[ops][isa]") {
+  manual_seed(4);
+  for (const Shape& shape : {Shape{3, 20, 35}, Shape{40, 33}, Shape{2, 16, 4, 4}, Shape{1, 5, 3}}) {
+    const int64_t channels = shape[1];
+    const Tensor x = randn(shape) * 3 + 1, weight = rand({channels}) + 1, bias = randn({channels});
+    for (const bool training : {true, false}) {
+      const Tensor mean = randn({channels}), variance = rand({channels}) + 1;
+      check_types({x, weight, bias}, [&](const auto& t) {
+        return batch_norm(t[0], mean.clone(), variance.clone(), t[1], t[2], training, 0.1, 1e-5);
+      });
+    }
+    if (shape.size() > 2)
+      check_types({x, weight, bias}, [&](const auto& t) { return group_norm(t[0], channels % 2 ? 1 : 2, t[1], t[2]); });
+    const int64_t last = shape.back();
+    check_types({x, rand({last}) + 1, randn({last})},
+                [&](const auto& t) { return layer_norm(t[0], {last}, t[1], t[2]); });
+    // Parameters in float32 beside halves.
+    for (const DType dtype : {kFloat16, kBFloat16}) {
+      const Tensor half = x.to(dtype);
+      const Tensor y = batch_norm(half, {}, {}, weight, bias, true),
+                   exact = batch_norm(half.to(kFloat32), {}, {}, weight, bias, true);
+      CHECK(equal(y, exact.to(dtype)));
+    }
+  }
+}

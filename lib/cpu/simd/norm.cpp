@@ -4,7 +4,7 @@
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
-#include "lib/cpu/simd/batch.h"
+#include "lib/cpu/simd/narrow.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/norm.h"
 #include "lib/functors/number.h"
@@ -13,25 +13,37 @@
 //
 // Sums are taken in T for a few terms a lane and then in double precision. A mean is corrected by the mean of the
 // differences from it, and is subtracted as a sum of two numbers of type T: a large mean costs a small variance no
-// digits.
+// digits. Elements, of type E, are widened to T where they are read, and weights have been.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
 constexpr int kFlush = 32;  // terms of a lane that are summed in T before they are added in double precision
 
-/// kWidth elements, or the first n of them, from position i on.
+/// kWidth elements, or the first n of them, from position i on. Halves are widened, and rounded again.
 template <class T>
 struct Whole {
   int64_t i;
-  Batch<T> operator()(const T* p) const { return load(p + i); }
-  void set(T* p, const Batch<T>& x) const { store(p + i, x); }
+  template <class E>
+  Batch<T> operator()(const E* p) const {
+    return load_wide(p + i);
+  }
+  template <class E>
+  void set(E* p, const Batch<T>& x) const {
+    store_rounded(p + i, x, kWidth<T>);
+  }
   Batch<T> keep(const Batch<T>& x) const { return x; }
 };
 template <class T>
 struct Part {
   int64_t i, n;
-  Batch<T> operator()(const T* p) const { return load_part(p + i, n); }
-  void set(T* p, const Batch<T>& x) const { store_part(p + i, x, n); }
+  template <class E>
+  Batch<T> operator()(const E* p) const {
+    return load_part_wide(p + i, n);
+  }
+  template <class E>
+  void set(E* p, const Batch<T>& x) const {
+    store_rounded(p + i, x, n);
+  }
   /// x with zeros in the lanes that are not there.
   Batch<T> keep(const Batch<T>& x) const {
     alignas(Arch::alignment()) T number[kWidth<T>];
@@ -106,13 +118,13 @@ void correct(double sum, double squares, double n, double* mean, double* varianc
 
 /// Mean and variance where squares have left the range of T: in double precision, of `outer` runs of `inner` elements
 /// that are `stride` apart.
-template <class T>
-void exact_moments(const T* x, int64_t outer, int64_t stride, int64_t inner, bool center, double* mean,
+template <class E>
+void exact_moments(const E* x, int64_t outer, int64_t stride, int64_t inner, bool center, double* mean,
                    double* variance) {
   const auto average = [&](auto term) {
     double sum = 0;
     for (int64_t o = 0; o < outer; ++o)
-      for (int64_t i = 0; i < inner; ++i) sum += term(double(x[o * stride + i]));
+      for (int64_t i = 0; i < inner; ++i) sum += term(double(widen(x[o * stride + i])));
     return sum / double(outer * inner);
   };
   const double about = center ? average([](double value) { return value; }) : 0;
@@ -130,23 +142,25 @@ T at_or(const T* p, int64_t i, T otherwise) {
 }
 
 /// Rows of outer indices begin … end or, where there is but one outer index, of groups begin … end.
-template <class T>
+template <class E>
 Norm rows_of(const Norm& norm, int64_t begin, int64_t end) {
   const bool by_groups = norm.outer == 1;
   const int64_t rows = by_groups ? 1 : norm.groups, n = norm.channels * norm.inner;
   Norm part = norm;
   (by_groups ? part.groups : part.outer) = end - begin;
-  const auto skip = [](auto*& data, int64_t elements) {
-    using Element = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(+data)>>, const T, T>;
-    if (data) data = static_cast<Element*>(data) + elements;
+  const auto skip = [](auto*& data, int64_t bytes) {
+    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(+data)>>, const char, char>;
+    if (data) data = static_cast<Byte*>(data) + bytes;
   };
-  skip(part.x, begin * rows * n), skip(part.y, begin * rows * n);
-  skip(part.grad_y, begin * rows * n), skip(part.grad_x, begin * rows * n);
+  const int64_t bytes = begin * rows * n * static_cast<int64_t>(sizeof(E));
+  skip(part.x, bytes), skip(part.y, bytes), skip(part.grad_y, bytes), skip(part.grad_x, bytes);
   part.mean += begin * rows, part.variance += begin * rows;
   if (!by_groups) return part;
-  skip(part.weight, begin * norm.channels), skip(part.bias, begin * norm.channels);
-  for (void** sums : {&part.grad_weight, &part.grad_bias})
-    if (*sums) *sums = static_cast<double*>(*sums) + begin * norm.channels;
+  const int64_t first = begin * norm.channels;
+  skip(part.weight, first * static_cast<int64_t>(sizeof(Compute<E>)));
+  skip(part.bias, first * static_cast<int64_t>(sizeof(Compute<E>)));
+  skip(part.grad_weight, first * static_cast<int64_t>(sizeof(double)));
+  skip(part.grad_bias, first * static_cast<int64_t>(sizeof(double)));
   return part;
 }
 
@@ -154,12 +168,13 @@ Norm rows_of(const Norm& norm, int64_t begin, int64_t end) {
 int64_t units_of(const Norm& norm) { return norm.outer == 1 ? norm.groups : norm.outer; }
 int64_t unit_size(const Norm& norm) { return (norm.outer == 1 ? 1 : norm.groups) * norm.channels * norm.inner; }
 
-template <class T>
+template <class E>
 void row_norm_part(const Norm& norm) {
+  using T = Compute<E>;
   const int64_t channels = norm.channels, inner = norm.inner, n = channels * inner;
   for (int64_t row = 0; row < norm.outer * norm.groups; ++row) {
-    const T* x = static_cast<const T*>(norm.x) + row * n;
-    T* y = static_cast<T*>(norm.y) + row * n;
+    const E* x = static_cast<const E*>(norm.x) + row * n;
+    E* y = static_cast<E*>(norm.y) + row * n;
     const int64_t first = row % norm.groups * channels;
     const T* weight = norm.weight ? static_cast<const T*>(norm.weight) + first : nullptr;
     const T* bias = norm.bias ? static_cast<const T*>(norm.bias) + first : nullptr;
@@ -199,22 +214,23 @@ void row_norm_part(const Norm& norm) {
   }
 }
 
-template <class T>
+template <class E>
 void row_norm(const Norm& norm) {
-  if (units_of(norm) * unit_size(norm) <= part_size) return row_norm_part<T>(norm);
+  if (units_of(norm) * unit_size(norm) <= part_size) return row_norm_part<E>(norm);
   for_each_range(units_of(norm), unit_size(norm),
-                 [&](int64_t begin, int64_t end) { row_norm_part<T>(rows_of<T>(norm, begin, end)); });
+                 [&](int64_t begin, int64_t end) { row_norm_part<E>(rows_of<E>(norm, begin, end)); });
 }
 
 // gx = rstd (h - ⟨h⟩ - x̂ ⟨h x̂⟩) with h = g weight, x̂ = (x - mean) rstd and ⟨⟩ the mean over a row; without centring,
 // there is no ⟨h⟩.
 
 /// A weight for each run of `inner` elements, or none.
-template <class T>
+template <class E>
 void row_norm_grad_by_runs(const Norm& norm) {
+  using T = Compute<E>;
   const int64_t channels = norm.channels, inner = norm.inner, n = channels * inner;
   for (int64_t row = 0; row < norm.outer * norm.groups; ++row) {
-    const T *x = static_cast<const T*>(norm.x) + row * n, *g = static_cast<const T*>(norm.grad_y) + row * n;
+    const E *x = static_cast<const E*>(norm.x) + row * n, *g = static_cast<const E*>(norm.grad_y) + row * n;
     const int64_t first = row % norm.groups * channels;
     const T* weight = norm.weight ? static_cast<const T*>(norm.weight) + first : nullptr;
     const Centre<T> centre(norm.mean[row]);
@@ -231,7 +247,7 @@ void row_norm_grad_by_runs(const Norm& norm) {
       if (norm.grad_weight) static_cast<double*>(norm.grad_weight)[first + c] += sums.get(1) * rstd;
     }
     if (!norm.grad_x) continue;
-    T* gx = static_cast<T*>(norm.grad_x) + row * n;
+    E* gx = static_cast<E*>(norm.grad_x) + row * n;
     const Batch<T> unit = Batch<T>(T(rstd)), shift(T(norm.center ? -rstd * sum_h / double(n) : 0)),
                    slope(T(-rstd * rstd * sum_hd / double(n)));
     for (int64_t c = 0; c < channels; ++c) {
@@ -243,8 +259,9 @@ void row_norm_grad_by_runs(const Norm& norm) {
 }
 
 /// A weight for each element of a row.
-template <class T>
+template <class E>
 void row_norm_grad_by_elements(const Norm& norm) {
+  using T = Compute<E>;
   const int64_t n = norm.channels, rows = norm.outer * norm.groups;
   const T* weights = static_cast<const T*>(norm.weight);
   // The gradients of the weights are sums over rows: blocks of as many rows as stay in the cache are summed at a time.
@@ -255,9 +272,9 @@ void row_norm_grad_by_elements(const Norm& norm) {
     double rstds[kFlush];
     for (int64_t row = begin; row < end; ++row) rstds[row - begin] = rstd_of(norm.variance[row], norm.eps);
     for (int64_t row = begin; row < end && norm.grad_x; ++row) {
-      const T *x = static_cast<const T*>(norm.x) + row * n, *g = static_cast<const T*>(norm.grad_y) + row * n;
+      const E *x = static_cast<const E*>(norm.x) + row * n, *g = static_cast<const E*>(norm.grad_y) + row * n;
       const T* weight = weights + row % norm.groups * n;
-      T* gx = static_cast<T*>(norm.grad_x) + row * n;
+      E* gx = static_cast<E*>(norm.grad_x) + row * n;
       const Centre<T> centre(norm.mean[row]);
       const double rstd = rstds[row - begin];
       Sums<T, 2> sums;
@@ -276,8 +293,8 @@ void row_norm_grad_by_elements(const Norm& norm) {
         Batch<T> to_weight(T(0)), to_bias(T(0));
         for (int64_t row = begin + (group - begin % norm.groups + norm.groups) % norm.groups; row < end;
              row += norm.groups) {
-          const Batch<T> g = at(static_cast<const T*>(norm.grad_y) + row * n);
-          const Batch<T> d = Centre<T>(norm.mean[row])(at(static_cast<const T*>(norm.x) + row * n));
+          const Batch<T> g = at(static_cast<const E*>(norm.grad_y) + row * n);
+          const Batch<T> d = Centre<T>(norm.mean[row])(at(static_cast<const E*>(norm.x) + row * n));
           to_weight = fma(g, d * Batch<T>(T(rstds[row - begin])), to_weight);
           to_bias += g;
         }
@@ -292,17 +309,17 @@ void row_norm_grad_by_elements(const Norm& norm) {
   }
 }
 
-template <class T>
+template <class E>
 void row_norm_grad_part(const Norm& norm) {
-  norm.inner == 1 && norm.weight ? row_norm_grad_by_elements<T>(norm) : row_norm_grad_by_runs<T>(norm);
+  norm.inner == 1 && norm.weight ? row_norm_grad_by_elements<E>(norm) : row_norm_grad_by_runs<E>(norm);
 }
 
 /// The gradients of weight and bias are sums over outer indices: each part has sums of its own, which are then added in
 /// order.
-template <class T>
+template <class E>
 void row_norm_grad(const Norm& norm) {
   const int64_t units = units_of(norm), numel = units * unit_size(norm);
-  if (numel <= part_size) return row_norm_grad_part<T>(norm);
+  if (numel <= part_size) return row_norm_grad_part<E>(norm);
   // How many weights have sums of parts, which are to take little memory.
   const int64_t n = norm.outer == 1 || !(norm.grad_weight || norm.grad_bias) ? 0 : norm.groups * norm.channels;
   const int64_t most = n ? std::clamp<int64_t>(numel / (16 * n), 1, 64) : units;
@@ -311,10 +328,10 @@ void row_norm_grad(const Norm& norm) {
   double* const sums = scratch.data<double>();
   for (int64_t i = 0; i < 2 * n * count; ++i) sums[i] = 0;
   parallel_for(units, step, [&](int64_t begin, int64_t end) {
-    Norm part = rows_of<T>(norm, begin, end);
+    Norm part = rows_of<E>(norm, begin, end);
     if (n && part.grad_weight) part.grad_weight = sums + 2 * n * (begin / step);
     if (n && part.grad_bias) part.grad_bias = sums + 2 * n * (begin / step) + n;
-    row_norm_grad_part<T>(part);
+    row_norm_grad_part<E>(part);
   });
   const auto add = [n](double* total, const double* part) {
     for (int64_t i = 0; total && i < n; ++i) total[i] += part[i];
@@ -368,11 +385,13 @@ Centre<T> centre_of(const double* mean, int64_t lanes) {
           spread<T, columns>(lanes, [&](int64_t k) { return Centre<T>::rest_of(mean[k]); })};
 }
 
-template <class T, bool columns>
+template <class E, bool columns>
 void channel_norm_of(const Norm& norm) {
-  const T *x = static_cast<const T*>(norm.x), *weight = static_cast<const T*>(norm.weight);
+  using T = Compute<E>;
+  const E* x = static_cast<const E*>(norm.x);
+  const T* weight = static_cast<const T*>(norm.weight);
   const T* bias = static_cast<const T*>(norm.bias);
-  T* y = static_cast<T*>(norm.y);
+  E* y = static_cast<E*>(norm.y);
   const double n = double(norm.outer * norm.inner);
   for_each_channel<T, columns>(norm, [&](int64_t c, int64_t lanes) {
     double *mean = norm.mean + c, *variance = norm.variance + c;
@@ -403,11 +422,13 @@ void channel_norm_of(const Norm& norm) {
 
 /// The formula of rows, with a weight that is the same for all elements of a mean. With given statistics (evaluation)
 /// these are constants, and gx = rstd weight g.
-template <class T, bool columns>
+template <class E, bool columns>
 void channel_norm_grad_of(const Norm& norm) {
-  const T *x = static_cast<const T*>(norm.x), *weight = static_cast<const T*>(norm.weight);
-  const T* g = static_cast<const T*>(norm.grad_y);
-  T* gx = static_cast<T*>(norm.grad_x);
+  using T = Compute<E>;
+  const E* x = static_cast<const E*>(norm.x);
+  const T* weight = static_cast<const T*>(norm.weight);
+  const E* g = static_cast<const E*>(norm.grad_y);
+  E* gx = static_cast<E*>(norm.grad_x);
   const double n = double(norm.outer * norm.inner);
   for_each_channel<T, columns>(norm, [&](int64_t c, int64_t lanes) {
     const Centre<T> centre = centre_of<T, columns>(norm.mean + c, lanes);
@@ -432,20 +453,27 @@ void channel_norm_grad_of(const Norm& norm) {
   });
 }
 
-template <class T>
+template <class E>
 void channel_norm(const Norm& norm) {
-  norm.inner == 1 ? channel_norm_of<T, true>(norm) : channel_norm_of<T, false>(norm);
+  norm.inner == 1 ? channel_norm_of<E, true>(norm) : channel_norm_of<E, false>(norm);
 }
-template <class T>
+template <class E>
 void channel_norm_grad(const Norm& norm) {
-  norm.inner == 1 ? channel_norm_grad_of<T, true>(norm) : channel_norm_grad_of<T, false>(norm);
+  norm.inner == 1 ? channel_norm_grad_of<E, true>(norm) : channel_norm_grad_of<E, false>(norm);
 }
 
-template <void (*single)(const Norm&), void (*twice)(const Norm&)>
-void either(const Norm& norm) {
-  if (is_half(norm.dtype)) return either<single, twice>(Widened().of(norm));
-  norm.dtype == kFloat32 ? single(norm) : twice(norm);
+/// Calls kernel(type of the elements, norm), with weights that have been widened.
+template <class Kernel>
+void run(const Norm& norm, const Kernel& kernel) {
+  Widened wide;
+  Norm call = norm;
+  const bool half_weights = is_half(norm.dtype) && !norm.wide_parameters;
+  for (const void** weights : {&call.weight, &call.bias})
+    if (half_weights && *weights) *weights = wide.in(flat_view(*weights, norm.dtype, norm.groups * norm.channels)).data;
+  dispatch::with_floating(norm.dtype, [&](auto type) { kernel(type, call); });
 }
+template <class Type>
+using ElementOf = typename Type::type;
 
 void move_running(const View& mean, const View& variance, double unbiased, double momentum, const View& running_mean,
                   const View& running_var) {
@@ -465,11 +493,25 @@ void move_running(const View& mean, const View& variance, double unbiased, doubl
 }  // namespace
 
 void install_norm(KernelTable& table) {
-  table.row_norm = either<row_norm<float>, row_norm<double>>;
-  table.row_norm_grad = [](const Norm& norm) { norm_grad(either<row_norm_grad<float>, row_norm_grad<double>>, norm); };
-  table.channel_norm = either<channel_norm<float>, channel_norm<double>>;
+  table.row_norm = [](const Norm& norm) {
+    run(norm, [](auto type, const Norm& wide) { row_norm<ElementOf<decltype(type)>>(wide); });
+  };
+  table.channel_norm = [](const Norm& norm) {
+    run(norm, [](auto type, const Norm& wide) { channel_norm<ElementOf<decltype(type)>>(wide); });
+  };
+  table.row_norm_grad = [](const Norm& norm) {
+    norm_grad(
+        [](const Norm& sums) {
+          run(sums, [](auto type, const Norm& wide) { row_norm_grad<ElementOf<decltype(type)>>(wide); });
+        },
+        norm);
+  };
   table.channel_norm_grad = [](const Norm& norm) {
-    norm_grad(either<channel_norm_grad<float>, channel_norm_grad<double>>, norm);
+    norm_grad(
+        [](const Norm& sums) {
+          run(sums, [](auto type, const Norm& wide) { channel_norm_grad<ElementOf<decltype(type)>>(wide); });
+        },
+        norm);
   };
   table.move_running = move_running;
 }
