@@ -118,6 +118,21 @@ Pooling in_front(Pooling pool) {
   return pool;
 }
 
+/// The same pooling of x with its channels last, [n, …, channels] or […, channels].
+Pooling with_channels_last(Pooling pool, int64_t channels) {
+  pool.planes /= channels;
+  pool.channels = channels, pool.channels_last = true;
+  return pool;
+}
+/// Are the channels, which are in front of the sizes, the last in memory, and so many that they are worth vectors? Then
+/// the elements are not moved before they are pooled; the result lies as x does.
+bool has_channels_last_in_memory(const Tensor& x, const Pooling& pool, int sizes) {
+  constexpr int64_t kMinChannels = 8;
+  const View& view = view_of(x);
+  if (view.contiguous || view.numel == 0 || pool.channels_last || is_tracing()) return false;
+  return view.shape[view.shape.size() - 1 - sizes] >= kMinChannels && movedim(x, -1 - sizes, -1).is_contiguous();
+}
+
 /// A tensor of so many elements as its planes: [planes, elements] or, where channels lie last, [planes, elements,
 /// channels].
 Shape as_planes(const Pooling& pool, int64_t numel) {
@@ -141,6 +156,11 @@ ValuesIndices maxima(const char* op, const Tensor& x_in, const Pooling& pool, Wa
   if (pool.channels_last && is_tracing()) [[unlikely]] {
     const auto [y, at] = maxima<N>(op, channels_to_front(x_in, N), in_front(pool), wanted);
     return {channels_to_back(y, N), at.defined() ? channels_to_back(at, N) : at};
+  }
+  if (has_channels_last_in_memory(x_in, pool, N)) {
+    const Tensor last = movedim(x_in, -1 - N, -1);
+    const auto [y, at] = maxima<N>(op, last, with_channels_last(pool, last.size(-1)), wanted);
+    return {channels_to_front(y, N), at.defined() ? channels_to_front(at, N) : at};
   }
   return call("max_pool", {x_in}, attributes_of(pool, N), [&](const Tensor& x_in) {
     const Tensor x = x_in.contiguous();
@@ -291,6 +311,14 @@ Tensor average(const char* op, const Tensor& x, const Pooling& pool, const Shape
       sizes.insert(sizes.size() - spatial, channels);
       return average(op, front, in_front(pool), sizes, spatial);
     });
+  if (has_channels_last_in_memory(x, pool, spatial)) {
+    const Tensor last = movedim(x, -1 - spatial, -1);
+    Shape sizes = shape;
+    const int64_t channels = last.size(-1);
+    sizes.erase(sizes.size() - 1 - spatial);
+    sizes.push_back(channels);
+    return channels_to_front(average(op, last, with_channels_last(pool, channels), sizes, spatial), spatial);
+  }
   return call("avg_pool", {x}, attributes_of(pool, static_cast<size_t>(spatial)), [&](const Tensor& x) {
     const Tensor from = x.contiguous();
     const Tensor y = make_tensor(shape, x.dtype(), x.device());

@@ -149,3 +149,28 @@ TEST_CASE("norms of halves round once", "[ops][isa]") {
     }
   }
 }
+
+TEST_CASE("pools of channels that are the last in memory", "[ops][isa]") {
+  manual_seed(5);
+  for (const int64_t channels : {7, 8, 19}) {
+    const Tensor x = randn({3, channels, 26}), image = randn({2, channels, 9, 7});
+    for (const Tensor& line : {x, with_channels_last(x), x.narrow(2, 1, 23)}) {
+      check_types({line}, [](const auto& t) { return max_pool1d(t[0], 3, {.stride = 2, .padding = 1}); });
+      check_types({line}, [](const auto& t) { return avg_pool1d(t[0], 3, {.stride = 2, .padding = 1}); });
+      check_types({line}, [](const auto& t) { return adaptive_avg_pool1d(t[0], 4); });
+      check_types({line}, [](const auto& t) { return adaptive_max_pool1d(t[0], 4); });
+      CHECK(equal(max_pool1d_with_indices(line, 2, {}).indices,
+                  max_pool1d_with_indices(line.contiguous(), 2, {}).indices));
+    }
+    for (const Tensor& plane : {image, with_channels_last(image)}) {
+      check_types({plane}, [](const auto& t) { return max_pool2d(t[0], 3, {.stride = 2, .padding = 1}); });
+      check_types({plane}, [](const auto& t) { return avg_pool2d(t[0], {3, 2}, {.padding = {1, 0}}); });
+      check_types({plane}, [](const auto& t) { return adaptive_avg_pool2d(t[0], {4, 3}); });
+    }
+  }
+  // Planes of halves are copied some at a time.
+  check_types({randn({70, 3, 9, 11})}, [](const auto& t) { return max_pool2d(t[0], 2, {}); });
+  check_types({randn({3, 2, 150, 90})}, [](const auto& t) { return avg_pool2d(t[0], 2, {}); });
+  const Tensor nan = with_channels_last(full({1, 9, 4}, std::nan("")));
+  CHECK(all(isnan(max_pool1d(nan, 2, {}))).item<bool>());
+}

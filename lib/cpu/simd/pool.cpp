@@ -1,7 +1,8 @@
 #include "lib/device/kernels/pool.h"
-#include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
+#include "lib/cpu/scratch.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/transpose.h"
 #include "lib/device/window.h"
 
@@ -508,13 +509,45 @@ void for_each_part_of(const Pooling& p, const F& f) {
   });
 }
 
+/// Calls f(part, from, to, first) for some planes at a time: `from` and `to`, of so many elements a plane, are float32
+/// copies of those of halves. They are so few that the copies stay in the caches.
+template <class Half, class F>
+void for_each_wide_part(const Pooling& p, const Half* from, int64_t from_size, Half* to, int64_t to_size, const F& f) {
+  constexpr int64_t kElements = 1 << 14;
+  const int64_t width = by_planes(p) ? kWidth<float> : 1, size = (from_size + to_size) * width;
+  const int64_t together = (kElements < size ? 1 : kElements / size) * width;
+  for_each_part_of(p, [&](const Pooling& whole, int64_t first) {
+    const Scratch scratch(static_cast<size_t>(together * (from_size + to_size)) * sizeof(float));
+    float *const wide_from = scratch.data<float>(), *const wide_to = wide_from + together * from_size;
+    for (int64_t begin = 0; begin < whole.planes; begin += together) {
+      Pooling part = whole;
+      part.planes = begin + together < whole.planes ? together : whole.planes - begin;
+      convert(from + (first + begin) * from_size, wide_from, part.planes * from_size);
+      f(part, wide_from, wide_to, first + begin);
+      convert(wide_to, to + (first + begin) * to_size, part.planes * to_size);
+    }
+  });
+}
+/// Calls f(part, from, to, first) for parts of the planes: the first of them, and where their elements begin.
+template <class F>
+void for_each_typed_part(const Pooling& p, const View& from, int64_t from_size, const View& to, int64_t to_size,
+                         const F& f) {
+  const auto run = [&]<class T>(const T* x, T* y) {
+    for_each_part_of(
+        p, [&](const Pooling& part, int64_t first) { f(part, x + first * from_size, y + first * to_size, first); });
+  };
+  switch (from.dtype) {
+    case kFloat16: return for_each_wide_part(p, from.as<const Float16>(), from_size, to.as<Float16>(), to_size, f);
+    case kBFloat16: return for_each_wide_part(p, from.as<const BFloat16>(), from_size, to.as<BFloat16>(), to_size, f);
+    case kFloat32: return run(from.as<const float>(), to.as<float>());
+    default: return run(from.as<const double>(), to.as<double>());
+  }
+}
+
 void max_pool(const Pooling& p, const View& x, const View& y, const View* indices) {
-  if (is_half(x.dtype)) return max_pool(p, Widened().in(x), Widened().out(y), indices);
   const int64_t in = plane_size(p.in) * p.channels, out = plane_size(p.out) * p.channels;
-  for_each_part_of(p, [&](const Pooling& part, int64_t first) {
-    int64_t* at = indices ? indices->as<int64_t>() + first * out : nullptr;
-    x.dtype == kFloat32 ? max_pool_of(part, x.as<const float>() + first * in, y.as<float>() + first * out, at)
-                        : max_pool_of(part, x.as<const double>() + first * in, y.as<double>() + first * out, at);
+  for_each_typed_part(p, x, in, y, out, [&](const Pooling& part, const auto* from, auto* to, int64_t first) {
+    max_pool_of(part, from, to, indices ? indices->as<int64_t>() + first * out : nullptr);
   });
 }
 /// `channels` is an integral constant where it is 1, which needs no inner loop and takes two thirds of the time.
@@ -527,33 +560,23 @@ void max_pool_grad_of(int64_t in, int64_t out, int64_t planes, Channels channels
       for (int64_t c = 0; c < channels; ++c) gx[plane * in + indices[o + c] * channels + c] += g[o + c];
 }
 void max_pool_grad(const Pooling& p, const View& g, const View& indices, const View& gx) {
-  if (is_half(g.dtype)) return max_pool_grad(p, Widened().in(g), indices, Widened().out(gx));
   const int64_t in = plane_size(p.in) * p.channels, out = plane_size(p.out) * p.channels;
-  for_each_range(p.planes, in + out, [&](int64_t begin, int64_t end) {
-    const int64_t* const at = indices.as<const int64_t>() + begin * out;
-    const auto run = [&](const auto* from, auto* to) {
-      const auto of = [&](auto channels) {
-        max_pool_grad_of(in, out, end - begin, channels, from + begin * out, at, to + begin * in);
-      };
-      p.channels == 1 ? of(std::integral_constant<int64_t, 1>()) : of(p.channels);
-    };
-    g.dtype == kFloat32 ? run(g.as<const float>(), gx.as<float>()) : run(g.as<const double>(), gx.as<double>());
+  for_each_typed_part(p, g, out, gx, in, [&](const Pooling& part, const auto* from, auto* to, int64_t first) {
+    const int64_t* const at = indices.as<const int64_t>() + first * out;
+    const auto of = [&](auto channels) { max_pool_grad_of(in, out, part.planes, channels, from, at, to); };
+    p.channels == 1 ? of(std::integral_constant<int64_t, 1>()) : of(p.channels);
   });
 }
 void avg_pool(const Pooling& p, const View& x, const View& y) {
-  if (is_half(x.dtype)) return avg_pool(p, Widened().in(x), Widened().out(y));
   const int64_t in = plane_size(p.in) * p.channels, out = plane_size(p.out) * p.channels;
-  for_each_part_of(p, [&](const Pooling& part, int64_t first) {
-    x.dtype == kFloat32 ? avg_pool_of(part, x.as<const float>() + first * in, y.as<float>() + first * out)
-                        : avg_pool_of(part, x.as<const double>() + first * in, y.as<double>() + first * out);
-  });
+  for_each_typed_part(p, x, in, y, out,
+                      [](const Pooling& part, const auto* from, auto* to, int64_t) { avg_pool_of(part, from, to); });
 }
 void avg_pool_grad(const Pooling& p, const View& g, const View& gx) {
-  if (is_half(g.dtype)) return avg_pool_grad(p, Widened().in(g), Widened().in_out(gx));
   const int64_t in = plane_size(p.in) * p.channels, out = plane_size(p.out) * p.channels;
-  for_each_part_of(p, [&](const Pooling& part, int64_t first) {
-    g.dtype == kFloat32 ? avg_pool_grad_of(part, g.as<const float>() + first * out, gx.as<float>() + first * in)
-                        : avg_pool_grad_of(part, g.as<const double>() + first * out, gx.as<double>() + first * in);
+  for_each_typed_part(p, g, out, gx, in, [&](const Pooling& part, const auto* from, auto* to, int64_t) {
+    if (is_half(g.dtype)) std::fill(to, to + part.planes * in, 0);  // gx is zeros, but not the copies
+    avg_pool_grad_of(part, from, to);
   });
 }
 
