@@ -174,3 +174,15 @@ TEST_CASE("pools of channels that are the last in memory", "[ops][isa]") {
   const Tensor nan = with_channels_last(full({1, 9, 4}, std::nan("")));
   CHECK(all(isnan(max_pool1d(nan, 2, {}))).item<bool>());
 }
+
+TEST_CASE("lines are interpolated side by side", "[ops][isa]") {
+  manual_seed(6);
+  for (const Shape& shape : {Shape{1, 1, 13}, Shape{1, 15, 7}, Shape{2, 8, 5}, Shape{3, 11, 33}})
+    for (const int64_t size : {1, 4, 20, 66})
+      for (const Interpolation mode : {kNearest, Interpolation::kLinear})
+        check_types({randn(shape)}, [&](const auto& t) { return interpolate(t[0], {.size = {size}, .mode = mode}); });
+  check_types({randn({2, 3, 6, 5})}, [](const auto& t) {
+    return interpolate(t[0], {.size = {11, 13}, .mode = kBicubic});
+  });
+  check_types({randn({2, 3, 6, 5})}, [](const auto& t) { return interpolate(t[0], {.size = {12, 10}}); });
+}

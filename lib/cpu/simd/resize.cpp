@@ -1,9 +1,16 @@
+#include <algorithm>
+
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/parts.h"
+#include "lib/cpu/scratch.h"
+#include "lib/cpu/simd/halves.h"
+#include "lib/cpu/simd/transpose.h"
+#include "lib/device/dispatch.h"
 
 // Resampling along one dimension (interpolation, adaptive averages) as weighted sums, and its gradient: inner loops
-// over contiguous elements, which the compiler vectorises.
+// over contiguous elements, which the compiler vectorises. Where the dimension is the last one, lines are transposed so
+// that the lanes of a vector are as many lines.
 namespace reel::cpu::REEL_ISA {
 namespace {
 
@@ -16,71 +23,102 @@ struct Lines {
   }
 };
 
+/// Taps say of which elements each of `size` elements is the weighted sum.
 template <class T>
-void resample_of(const View& x, int dim, const View& ids, const View& weights, const View& y) {
-  const Lines from(x, dim), to(y, dim);
-  const int64_t taps = ids.shape[1], inner = to.inner;
-  const int64_t* at = ids.as<const int64_t>();
-  const T* weight = weights.as<const T>();
-  for_each_range(to.outer, (from.size > to.size ? from.size : to.size) * inner, [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o) {
-      const T* __restrict source = x.as<const T>() + o * from.size * inner;
-      T* __restrict target = y.as<T>() + o * to.size * inner;
-      if (inner == 1) {
-        for (int64_t j = 0; j < to.size; ++j) {
-          T sum = weight[j * taps] * source[at[j * taps]];
-          for (int64_t k = 1; k < taps; ++k) sum += weight[j * taps + k] * source[at[j * taps + k]];
-          target[j] = sum;
-        }
-        continue;
+struct Taps {
+  int64_t size, count;
+  const int64_t* ids;
+  const T* weights;
+};
+
+/// Writes the weighted sums of the source's elements, of `inner` numbers each. Inner is an integral constant where that
+/// is a vector.
+template <class T, class Inner>
+void resample_line(const Taps<T>& taps, const T* __restrict source, T* __restrict target, Inner inner) {
+  for (int64_t j = 0; j < taps.size; ++j, target += inner) {
+    const int64_t* id = taps.ids + j * taps.count;
+    const T* w = taps.weights + j * taps.count;
+    const T* first = source + id[0] * inner;
+    if (taps.count == 1) {
+      for (int64_t i = 0; i < inner; ++i) target[i] = w[0] * first[i];
+      continue;
+    }
+    const T* second = source + id[1] * inner;
+    for (int64_t i = 0; i < inner; ++i) target[i] = w[0] * first[i] + w[1] * second[i];
+    for (int64_t k = 2; k < taps.count; ++k) {
+      const T* line = source + id[k] * inner;
+      for (int64_t i = 0; i < inner; ++i) target[i] += w[k] * line[i];
+    }
+  }
+}
+/// Adds the source's elements to those that they are sums of: the adjoint.
+template <class T, class Inner>
+void spread_line(const Taps<T>& taps, const T* __restrict source, T* __restrict target, Inner inner) {
+  for (int64_t j = 0; j < taps.size; ++j, source += inner)
+    for (int64_t k = 0; k < taps.count; ++k) {
+      T* __restrict line = target + taps.ids[j * taps.count + k] * inner;
+      const T w = taps.weights[j * taps.count + k];
+      for (int64_t i = 0; i < inner; ++i) line[i] += w * source[i];
+    }
+}
+
+/// Resamples `from` along a dimension, or spreads it back to `to`, which is zeros then.
+template <class E, bool back>
+void run(const View& from, const View& to, int dim, const View& ids, const View& weights) {
+  using T = Compute<E>;
+  constexpr bool is_wide = std::is_same_v<E, T>;
+  const Lines source(from, dim), target(to, dim);
+  const Taps<T> taps{ids.shape[0], ids.shape[1], ids.as<const int64_t>(), weights.as<const T>()};
+  const int64_t outer = source.outer, lanes = source.inner == 1 && outer > 1 ? kWidth<T> : 1;
+  const int64_t from_size = source.size * source.inner, to_size = target.size * target.inner;
+  const auto call = [&](const T* x, T* y, auto inner) {
+    back ? spread_line(taps, x, y, inner) : resample_line(taps, x, y, inner);
+  };
+  for_each_range((outer + lanes - 1) / lanes, std::max(from_size, to_size) * lanes, [&](int64_t begin, int64_t end) {
+    // Copies of some lines, widened, and of these as lanes.
+    const int64_t of_wide = is_wide ? 0 : lanes, of_lanes = lanes > 1 ? lanes : 0;
+    const Scratch scratch(static_cast<size_t>((from_size + to_size) * (of_wide + of_lanes)) * sizeof(T));
+    T *const wide_from = scratch.data<T>(), *const wide_to = wide_from + from_size * of_wide;
+    T *const lanes_from = wide_to + to_size * of_wide, *const lanes_to = lanes_from + from_size * of_lanes;
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * lanes, n = std::min(lanes, outer - first);
+      const E* const x = from.as<const E>() + first * from_size;
+      E* const y = to.as<E>() + first * to_size;
+      const T* wide_x;
+      T* wide_y;
+      if constexpr (is_wide) {
+        wide_x = x, wide_y = y;
+      } else {
+        wide_x = wide_from, wide_y = wide_to;
+        convert(x, wide_from, n * from_size);
       }
-      for (int64_t j = 0; j < to.size; ++j, target += inner) {
-        const int64_t* id = at + j * taps;
-        const T* w = weight + j * taps;
-        const T* first = source + id[0] * inner;
-        if (taps == 1) {
-          for (int64_t i = 0; i < inner; ++i) target[i] = w[0] * first[i];
-          continue;
-        }
-        const T* second = source + id[1] * inner;
-        for (int64_t i = 0; i < inner; ++i) target[i] = w[0] * first[i] + w[1] * second[i];
-        for (int64_t k = 2; k < taps; ++k) {
-          const T* line = source + id[k] * inner;
-          for (int64_t i = 0; i < inner; ++i) target[i] += w[k] * line[i];
-        }
+      if (lanes > 1) {
+        rows_to_lanes(wide_x, from_size, from_size, n, lanes_from);
+        if (back) std::fill_n(lanes_to, to_size * lanes, T(0));
+        call(lanes_from, lanes_to, std::integral_constant<int64_t, kWidth<T>>());
+        lanes_to_rows(lanes_to, to_size, n, wide_y, to_size);
+      } else {
+        if (back && !is_wide) std::fill_n(wide_to, to_size, T(0));
+        call(wide_x, wide_y, source.inner);
       }
+      if constexpr (!is_wide) convert(wide_to, y, n * to_size);
     }
   });
 }
 
-template <class T>
-void resample_grad_of(const View& x, int dim, const View& ids, const View& weights, const View& y) {
-  const Lines to(x, dim), from(y, dim);
-  const int64_t taps = ids.shape[1], inner = to.inner;
-  const int64_t* at = ids.as<const int64_t>();
-  const T* weight = weights.as<const T>();
-  for_each_range(to.outer, (from.size > to.size ? from.size : to.size) * inner, [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o) {
-      const T* __restrict source = y.as<const T>() + o * from.size * inner;
-      T* target = x.as<T>() + o * to.size * inner;
-      for (int64_t j = 0; j < from.size; ++j, source += inner)
-        for (int64_t k = 0; k < taps; ++k) {
-          T* __restrict line = target + at[j * taps + k] * inner;
-          const T w = weight[j * taps + k];
-          for (int64_t i = 0; i < inner; ++i) line[i] += w * source[i];
-        }
-    }
-  });
+template <bool back>
+void run_of_dtype(const View& from, const View& to, int dim, const View& ids, const View& weights) {
+  Widened wide;
+  const View& factors = wide.in(weights);
+  dispatch::with_floating(from.dtype,
+                          [&](auto type) { run<typename decltype(type)::type, back>(from, to, dim, ids, factors); });
 }
 
 void resample(const View& x, int dim, const View& ids, const View& weights, const View& y) {
-  if (is_half(x.dtype)) return resample(Widened().in(x), dim, ids, Widened().in(weights), Widened().out(y));
-  x.dtype == kFloat32 ? resample_of<float>(x, dim, ids, weights, y) : resample_of<double>(x, dim, ids, weights, y);
+  run_of_dtype<false>(x, y, dim, ids, weights);
 }
 void resample_grad(const View& x, int dim, const View& ids, const View& weights, const View& y) {
-  if (is_half(x.dtype)) return resample_grad(Widened().in_out(x), dim, ids, Widened().in(weights), Widened().in(y));
-  x.dtype == kFloat32 ? resample_grad_of<float>(x, dim, ids, weights, y)
-                      : resample_grad_of<double>(x, dim, ids, weights, y);
+  run_of_dtype<true>(y, x, dim, ids, weights);
 }
 
 }  // namespace
