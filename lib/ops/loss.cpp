@@ -1,10 +1,15 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "lib/device/kernels/id_check.h"
 #include "lib/ops/internal.h"
 #include "lib/ops/pointwise.h"
+#include "reel/threads.h"
 
 namespace reel {
 namespace {
@@ -282,6 +287,92 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, const MultiMargi
   });
 }
 
+namespace {
+
+/// A MarginRow adds up the margins of one row, max(0, 1 - x[target] + x[other]) over the pairs of its targets and its
+/// other classes, by sorting both instead of visiting the pairs.
+class MarginRow {
+ public:
+  /// Returns the sum for `scores` and the row's targets, which may repeat a class and end before a negative number.
+  template <class T>
+  double sum(const T* scores, const int64_t* labels, int64_t classes) {
+    is_target_.assign(static_cast<size_t>(classes), 0);
+    targets_.clear(), others_.clear();
+    for (int64_t i = 0; i < classes && labels[i] >= 0; ++i) {
+      is_target_[static_cast<size_t>(labels[i])] = 1;
+      targets_.push_back(static_cast<double>(scores[labels[i]]));
+    }
+    double of_others = 0;
+    for (int64_t c = 0; c < classes; ++c)
+      if (!is_target_[static_cast<size_t>(c)])
+        others_.push_back(static_cast<double>(scores[c])), of_others += others_.back();
+    std::sort(targets_.begin(), targets_.end());
+    std::sort(others_.begin(), others_.end());
+    double total = 0;
+    auto first = others_.begin();  // of the others that are within the margin of a target
+    for (const double target : targets_) {
+      for (; first != others_.end() && *first <= target - 1; ++first) of_others -= *first;
+      total += static_cast<double>(others_.end() - first) * (1 - target) + of_others;
+    }
+    return total;
+  }
+  /// Writes the derivatives of the last sum, divided by the number of classes.
+  template <class T>
+  void slopes(const T* scores, const int64_t* labels, int64_t classes, T* slopes) const {
+    const auto size = static_cast<double>(classes);
+    for (int64_t c = 0; c < classes; ++c) {
+      const auto end = std::lower_bound(targets_.begin(), targets_.end(), static_cast<double>(scores[c]) + 1);
+      slopes[c] = is_target_[static_cast<size_t>(c)] ? T(0) : T(static_cast<double>(end - targets_.begin()) / size);
+    }
+    for (int64_t i = 0; i < classes && labels[i] >= 0; ++i) {
+      const auto first = std::upper_bound(others_.begin(), others_.end(), static_cast<double>(scores[labels[i]]) - 1);
+      slopes[labels[i]] -= T(static_cast<double>(others_.end() - first) / size);
+    }
+  }
+
+ private:
+  std::vector<char> is_target_;
+  std::vector<double> targets_, others_;
+};
+
+template <class T>
+void margin_losses(const Tensor& x, const Tensor& labels, const Tensor& losses, const Tensor& slopes) {
+  constexpr int64_t kPartElements = 2048;
+  const int64_t classes = x.size(1);
+  const T* const scores = view_of(x).as<const T>();
+  const auto* const ids = view_of(labels).as<const int64_t>();
+  parallel_for(x.size(0), std::max<int64_t>(kPartElements / classes, 1), [&](int64_t begin, int64_t end) {
+    MarginRow row;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t at = i * classes;
+      view_of(losses).as<T>()[i] = T(row.sum(scores + at, ids + at, classes) / static_cast<double>(classes));
+      if (slopes.defined()) row.slopes(scores + at, ids + at, classes, view_of(slopes).as<T>() + at);
+    }
+  });
+}
+
+/// Returns the losses of the rows of finite scores on the host.
+Tensor sorted_margin_losses(const char* op, const Tensor& x_in, const Tensor& labels) {
+  const Tensor x = x_in.contiguous();
+  const int64_t classes = x.size(1);
+  const auto* const ids = view_of(labels).as<const int64_t>();
+  for (int64_t row = 0; row < x.numel(); row += classes)
+    for (int64_t i = row; i < row + classes && ids[i] >= 0; ++i)
+      REEL_CHECK(ids[i] < classes, op, ": target ", ids[i], " is out of range for ", classes, " classes");
+  const Tensor losses = make_tensor({x.size(0)}, x.dtype(), x.device());
+  const bool records = recording(x_in);
+  const Tensor slopes = records ? make_tensor(x.shape(), x.dtype(), x.device()) : Tensor();
+  x.dtype() == kFloat64 ? margin_losses<double>(x, labels, losses, slopes)
+                        : margin_losses<float>(x, labels, losses, slopes);
+  if (records)
+    record(op, losses, inputs(x_in), [slopes = SavedTensor(slopes)](Backward& back) {
+      back.set(0, back.grad().unsqueeze(1) * back.get(slopes));
+    });
+  return losses;
+}
+
+}  // namespace
+
 Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   constexpr Op op = "multilabel_margin_loss";
   check_scores(op, x);
@@ -293,7 +384,10 @@ Tensor multilabel_margin_loss(const Tensor& x, const Tensor& target, Reduction r
       return y.dim() ? y.squeeze(0) : y;
     }
     const int64_t n = x.size(0), classes = x.size(1);
-    const Tensor labels = as_ids(op, target), named = cumsum(labels < 0, 1) == 0;
+    const Tensor labels = as_ids(op, target);
+    if (is_readable(x) && is_readable(labels) && x.numel() && all(isfinite(x.detach())).item<bool>())
+      return reduced(op, sorted_margin_losses(op, x, labels), reduction);
+    const Tensor named = cumsum(labels < 0, 1) == 0;
     const int64_t max_targets = n && classes ? max(sum(named, 1)).item<int64_t>() : 0;
     const Tensor some = named.narrow(1, 0, max_targets), ids = where(some, labels.narrow(1, 0, max_targets), 0);
     check_range(op, ids, classes);
@@ -316,15 +410,56 @@ void check_target(const char* op, const Tensor& input, const Tensor& target) {
   REEL_CHECK(given.empty() || given == shape, op, ": input of shape ", shape, " and target of shape ", given);
 }
 
-/// f(a, b), reduced, in the type that losses of a and b are computed in; the result has the type that they promote to.
-template <class F>
-Tensor loss_of(Op op, Reduction reduction, const Tensor& a, const Tensor& b, const F& f) {
+/// Returns the reduced losses f(operands…) of elements of the operands, or an undefined tensor unless these are many,
+/// of one shape and in one order in memory, nothing is recorded, and the result is one number. The elements are taken
+/// in that order, some at a time, so that what f computes in between stays in the caches.
+template <class F, class... Operands>
+Tensor losses_in_blocks(Reduction reduction, DType wide, const F& f, const Operands&... operands) {
+  constexpr int64_t kBlock = int64_t{1} << 15;
+  const View* const views[] = {&view_of(operands)...};
+  const View& first = *views[0];
+  if (first.numel <= kBlock || reduction == kNoReduction || reduction == kBatchMean || recording(operands...) ||
+      is_tracing())
+    return {};
+  bool is_dense = true;
+  for (const View* view : views) {
+    if (!view->host || !(view->shape == first.shape)) return {};
+    is_dense = is_dense && view->contiguous;
+  }
+  const auto order = is_dense ? std::nullopt : memory_order(first.shape, {&view_of(operands)...});
+  if (!is_dense && !order) return {};
+  const NoGrad guard;
+  const auto flat = [&](const Tensor& x) { return (order ? order->apply(x) : x).reshape({first.numel}); };
+  const std::array<Tensor, sizeof...(operands)> all{flat(operands)...};
+  // Every thread has a block at a time. The sums are those of blocks, whatever the number of threads.
+  const int64_t step = kBlock * num_threads();
+  double total = 0;
+  for (int64_t begin = 0; begin < first.numel; begin += step) {
+    const int64_t n = std::min(step, first.numel - begin);
+    const Tensor losses = [&]<size_t... i>(std::index_sequence<i...>) {
+      return f(all[i].narrow(0, begin, n).to(wide)...);
+    }
+    (std::index_sequence_for<Operands...>());
+    for (int64_t at = 0; at < n; at += kBlock)
+      total += sum(losses.narrow(0, at, std::min(kBlock, n - at))).template item<double>();
+  }
+  return full({}, reduction == kMean ? total / static_cast<double>(first.numel) : total, {.dtype = wide});
+}
+
+/// Returns f(a, b, others…), reduced, in the type that losses of a and b are computed in; the result has the type that
+/// they promote to. With kEachElement f computes the loss of each element from that of each operand.
+constexpr bool kEachElement = true;
+template <bool each_element = false, class F, class... Others>
+Tensor loss_of(Op op, Reduction reduction, const Tensor& a, const Tensor& b, const F& f, const Others&... others) {
   check_target(op, a, b);
   return call(op, {a, b}, {}, [&](const Tensor& a, const Tensor& b) {
     const DType dtype = result_type(a, b), wide = compute_dtype(dtype);
     REEL_CHECK(is_floating_point(dtype), op, ": ", a.dtype(), " and ", b.dtype(),
                " tensors, neither of a floating point type");
-    return reduced(op, f(without_number(a.to(wide)), without_number(b.to(wide))), reduction).to(dtype);
+    if constexpr (each_element)
+      if (const Tensor y = losses_in_blocks(reduction, wide, f, a, b, others...); y.defined()) return y.to(dtype);
+    return reduced(op, f(without_number(a.to(wide)), without_number(b.to(wide)), others.to(wide)...), reduction)
+        .to(dtype);
   });
 }
 
@@ -356,20 +491,22 @@ Tensor losses_by(Op op, const F& f, const Tensor& x, const Tensor& t) {
 }  // namespace
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  return loss_of("l1_loss", reduction, input, target, [](const Tensor& x, const Tensor& t) { return abs(x - t); });
+  return loss_of<kEachElement>("l1_loss", reduction, input, target,
+                               [](const Tensor& x, const Tensor& t) { return abs(x - t); });
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   constexpr Op op = "mse_loss";
-  return loss_of(op, reduction, input, target,
-                 [&](const Tensor& x, const Tensor& t) { return losses_by(op, functors::SquaredError(), x, t); });
+  return loss_of<kEachElement>(op, reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+    return losses_by(op, functors::SquaredError(), x, t);
+  });
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1LossOptions& options) {
   constexpr Op op = "smooth_l1_loss";
   const double beta = options.beta;
   REEL_CHECK(beta >= 0, op, ": beta ", beta, " is negative");
-  return loss_of(op, options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+  return loss_of<kEachElement>(op, options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
     return beta == 0 ? abs(x - t) : losses_by(op, functors::HuberError{beta, beta}, x, t);
   });
 }
@@ -377,7 +514,7 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, const SmoothL1L
 Tensor huber_loss(const Tensor& input, const Tensor& target, const HuberLossOptions& options) {
   constexpr Op op = "huber_loss";
   REEL_CHECK(options.delta > 0, op, ": delta ", options.delta, " is not positive");
-  return loss_of(op, options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+  return loss_of<kEachElement>(op, options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
     return losses_by(op, functors::HuberError{options.delta, 1}, x, t);
   });
 }
@@ -435,7 +572,7 @@ Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
 Tensor kl_div(const Tensor& input, const Tensor& target, const KLDivLossOptions& options) {
   const bool per_batch = options.reduction == kBatchMean && view_of(input, "kl_div").shape.size() > 0;
   const Reduction reduction = options.reduction == kBatchMean ? kSum : options.reduction;
-  const Tensor y = loss_of("kl_div", reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+  const Tensor y = loss_of<kEachElement>("kl_div", reduction, input, target, [&](const Tensor& x, const Tensor& t) {
     if (options.log_target) return exp(t) * (t - x);
     return t * log(where(t == 0, 1, t)) - t * x;
   });
@@ -443,13 +580,14 @@ Tensor kl_div(const Tensor& input, const Tensor& target, const KLDivLossOptions&
 }
 
 Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNLLLossOptions& options) {
-  return loss_of("poisson_nll_loss", options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
-    const Tensor y = options.log_input ? exp(x) - t * x : x - t * log(x + options.eps);
-    if (!options.full) return y;
-    const Tensor large = where(t > 1, t, 1);
-    const Tensor stirling = large * log(large) - large + 0.5 * log(2 * std::numbers::pi * large);
-    return y + where(t > 1, stirling, 0);
-  });
+  return loss_of<kEachElement>(
+      "poisson_nll_loss", options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
+        const Tensor y = options.log_input ? exp(x) - t * x : x - t * log(x + options.eps);
+        if (!options.full) return y;
+        const Tensor large = where(t > 1, t, 1);
+        const Tensor stirling = large * log(large) - large + 0.5 * log(2 * std::numbers::pi * large);
+        return y + where(t > 1, stirling, 0);
+      });
 }
 
 Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor& var,
@@ -465,33 +603,37 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
   const Tensor spread = shape.size() && !(given == shape) && given == without_last ? var.unsqueeze(-1) : var;
   REEL_CHECK(broadcast_shapes(spread.shape(), shape, op) == shape, op, ": an input of shape ", shape,
              " and variances of shape ", given);
-  return loss_of(op, options.reduction, input, target, [&](const Tensor& x, const Tensor& t) {
-    const Tensor v = spread.to(x.dtype()), bounded = v + no_grad([&] { return clamp(v, options.eps) - v; });
-    const Tensor y = 0.5 * (log(bounded) + square(x - t) / bounded);
-    return options.full ? y + 0.5 * std::log(2 * std::numbers::pi) : y;
-  });
+  return loss_of<kEachElement>(
+      op, options.reduction, input, target,
+      [&](const Tensor& x, const Tensor& t, const Tensor& v) {
+        const Tensor bounded = v + no_grad([&] { return clamp(v, options.eps) - v; });
+        const Tensor y = 0.5 * (log(bounded) + square(x - t) / bounded);
+        return options.full ? y + 0.5 * std::log(2 * std::numbers::pi) : y;
+      },
+      spread);
 }
 
 // ---- margins --------------------------------------------------------------------------------------------------------
 
 Tensor soft_margin_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
-  return loss_of("soft_margin_loss", reduction, x, target,
-                 [](const Tensor& z, const Tensor& t) { return softplus(-t * z, 1, 40); });
+  return loss_of<kEachElement>("soft_margin_loss", reduction, x, target,
+                               [](const Tensor& z, const Tensor& t) { return softplus(-t * z, 1, 40); });
 }
 
 Tensor hinge_embedding_loss(const Tensor& x, const Tensor& target, const HingeEmbeddingLossOptions& options) {
-  return loss_of("hinge_embedding_loss", options.reduction, x, target, [&](const Tensor& z, const Tensor& t) {
-    // A target that is neither gets both, as in PyTorch.
-    return where(t == -1, 0, z) + where(t == 1, 0, hinge(options.margin - z));
-  });
+  return loss_of<kEachElement>("hinge_embedding_loss", options.reduction, x, target,
+                               [&](const Tensor& z, const Tensor& t) {
+                                 // A target that is neither gets both, as in PyTorch.
+                                 return where(t == -1, 0, z) + where(t == 1, 0, hinge(options.margin - z));
+                               });
 }
 
 Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target, const MarginLossOptions& options) {
   constexpr Op op = "margin_ranking_loss";
   check_target(op, a, target);
-  return loss_of(op, options.reduction, a, b, [&](const Tensor& x, const Tensor& y) {
-    return hinge(-target.to(x.dtype()) * (x - y) + options.margin);
-  });
+  return loss_of<kEachElement>(
+      op, options.reduction, a, b,
+      [&](const Tensor& x, const Tensor& y, const Tensor& t) { return hinge(-t * (x - y) + options.margin); }, target);
 }
 
 Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, const MarginLossOptions& options) {

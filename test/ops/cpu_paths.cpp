@@ -186,3 +186,98 @@ TEST_CASE("lines are interpolated side by side", "[ops][isa]") {
   });
   check_types({randn({2, 3, 6, 5})}, [](const auto& t) { return interpolate(t[0], {.size = {12, 10}}); });
 }
+
+TEST_CASE("losses of many elements are added up in blocks", "[ops]") {
+  manual_seed(7);
+  const Tensor a = randn({210, 190}), b = randn({210, 190}), sign = where(randn({210, 190}) > 0, 1., -1.);
+  const Tensor positive = rand({210, 190}) + 0.5;
+  const auto check = [&](const auto& loss) {
+    for (const Reduction reduction : {kMean, kSum})
+      for (const DType dtype : kTypes)
+        for (const bool transposed : {false, true}) {
+          INFO("dtype " << dtype);
+          const auto laid = [&](const Tensor& x) {
+            const Tensor y = x.to(dtype);
+            return transposed ? y.t().contiguous().t() : y;
+          };
+          const auto wide = [&](const Tensor& x) { return x.to(dtype).to(kFloat64); };
+          const Tensor y = loss(laid(a), laid(b), laid(sign), laid(positive), reduction);
+          const Tensor each = loss(wide(a), wide(b), wide(sign), wide(positive), kNoReduction);
+          CHECK(y.dtype() == dtype);
+          CHECK(y.dim() == 0);
+          const Tensor wanted = reduction == kMean ? mean(each) : sum(each);
+          if (dtype != kFloat16 || std::abs(wanted.item<double>()) < 60000)
+            CHECK(error_of(y, wanted) < tolerance(dtype));
+          // One operand in another order
+          const Tensor mixed = loss(laid(a), b.to(dtype), laid(sign), laid(positive), reduction);
+          if (dtype != kFloat16 || std::abs(wanted.item<double>()) < 60000)
+            CHECK(error_of(mixed, y) < tolerance(dtype));
+        }
+  };
+  check([](const auto& x, const auto& t, const auto&, const auto&, Reduction r) { return l1_loss(x, t, r); });
+  check([](const auto& x, const auto& t, const auto&, const auto&, Reduction r) { return mse_loss(x, t, r); });
+  check([](const auto& x, const auto& t, const auto&, const auto&, Reduction r) {
+    return huber_loss(x, t, {.reduction = r});
+  });
+  check([](const auto& x, const auto& t, const auto&, const auto&, Reduction r) {
+    return smooth_l1_loss(x, t, {.reduction = r});
+  });
+  check([](const auto& x, const auto&, const auto&, const auto& t, Reduction r) {
+    return poisson_nll_loss(x, t, {.full = true, .reduction = r});
+  });
+  check([](const auto& x, const auto& t, const auto&, const auto& v, Reduction r) {
+    return gaussian_nll_loss(x, t, v, {.reduction = r});
+  });
+  check([](const auto& x, const auto&, const auto& t, const auto&, Reduction r) { return soft_margin_loss(x, t, r); });
+  check([](const auto& x, const auto&, const auto& t, const auto&, Reduction r) {
+    return hinge_embedding_loss(x, t, {.reduction = r});
+  });
+  check([](const auto& x, const auto& y, const auto& t, const auto&, Reduction r) {
+    return margin_ranking_loss(x, y, t, {.margin = 0.5, .reduction = r});
+  });
+  check([](const auto& x, const auto&, const auto&, const auto& t, Reduction r) {
+    return kl_div(x, t, {.reduction = r});
+  });
+  CHECK(difference([&] { return Tensors{mse_loss(a, b), margin_ranking_loss(a, b, sign)}; }) == "");
+}
+
+TEST_CASE("margins of several labels are those of all pairs", "[ops]") {
+  manual_seed(8);
+  for (const int64_t classes : {1, 2, 7, 40}) {
+    Tensor labels = randint(0, classes, {9, classes});
+    labels.select(0, 0).fill_(-1);
+    if (classes > 2) labels.narrow(0, 1, 4).narrow(1, classes / 2, 1).fill_(-1);
+    for (const DType dtype : {kFloat32, kFloat64}) {
+      // Few different scores, so that some margins are met exactly.
+      Tensor x = (randn({9, classes}) * 4).round().to(dtype) / 4;
+      x.requires_grad_();
+      const Tensor y = multilabel_margin_loss(x, labels, kNoReduction), g = rand({9}).to(dtype);
+      y.backward(g);
+      const auto score = [&](int64_t i, int64_t c) { return x.detach().select(0, i).select(0, c).item<double>(); };
+      for (int64_t i = 0; i < 9; ++i) {
+        std::vector<int64_t> targets;
+        for (int64_t c = 0; c < classes; ++c) {
+          const auto label = labels.select(0, i).select(0, c).item<int64_t>();
+          if (label < 0) break;
+          targets.push_back(label);
+        }
+        double total = 0;
+        std::vector<double> slopes(size_t(classes), 0.);
+        for (const int64_t t : targets)
+          for (int64_t c = 0; c < classes; ++c) {
+            const double gap = 1 - score(i, t) + score(i, c);
+            if (std::find(targets.begin(), targets.end(), c) != targets.end() || gap <= 0) continue;
+            total += gap, slopes[size_t(t)] -= 1, slopes[size_t(c)] += 1;
+          }
+        CHECK(std::abs(y.detach().select(0, i).item<double>() - total / double(classes)) < 1e-5 * (1 + total));
+        for (int64_t c = 0; c < classes; ++c)
+          CHECK(std::abs(x.grad().select(0, i).select(0, c).item<double>() -
+                         g.select(0, i).item<double>() * slopes[size_t(c)] / double(classes)) < 1e-5);
+      }
+    }
+  }
+  const Tensor x = tensor({0.f, std::nanf(""), 1.f});
+  CHECK(std::isnan(multilabel_margin_loss(x, tensor(std::vector<int64_t>{0, -1, 5})).item<float>()));
+  CHECK_THROWS_AS(multilabel_margin_loss(zeros({3}), tensor(std::vector<int64_t>{0, 3, -1})), Error);
+  CHECK(multilabel_margin_loss(zeros({3}), tensor(std::vector<int64_t>{0, -1, 3})).item<float>() > 0);
+}
