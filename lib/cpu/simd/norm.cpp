@@ -61,8 +61,8 @@ void for_each_batch(int64_t begin, int64_t n, const F& f) {
   if (i < end) f(Part<T>{i, end - i});
 }
 
-/// K sums at a time, each over all lanes or one for each lane.
-template <class T, int K, bool each_lane = false>
+/// K sums at a time.
+template <class T, int K>
 class Sums {
  public:
   Sums() {
@@ -74,27 +74,21 @@ class Sums {
     ((parts_[k] += at.keep(terms), ++k), ...);
     if (++count_ == kFlush) flush();
   }
-  double get(int k = 0, int64_t lane = 0) {
+  double get(int k = 0) {
     if (count_) flush();
-    return totals_[k][lane];
+    return totals_[k];
   }
 
  private:
   void flush() {
     for (int k = 0; k < K; ++k) {
-      if constexpr (each_lane) {
-        T lanes[kWidth<T>];
-        store(lanes, parts_[k]);
-        for (int64_t i = 0; i < kWidth<T>; ++i) totals_[k][i] += double(lanes[i]);
-      } else {
-        totals_[k][0] += double(hadd(parts_[k]));
-      }
+      totals_[k] += double(hadd(parts_[k]));
       parts_[k] = Batch<T>(T(0));
     }
     count_ = 0;
   }
   Batch<T> parts_[K];
-  double totals_[K][each_lane ? kWidth<T> : 1] = {};
+  double totals_[K] = {};
   int count_ = 0;
 };
 
@@ -344,122 +338,231 @@ void row_norm_grad(const Norm& norm) {
 
 // ---- channels -------------------------------------------------------------------------------------------------------
 
-/// The elements of channel c, run by run; or, where runs are of one element (`columns`), of as many channels from c on
-/// as there are lanes.
-template <class T, bool columns, class F>
+/// Calls f(at) for the elements of channel c, run by run.
+template <class T, class F>
 void for_each_in_channel(const Norm& norm, int64_t c, const F& f) {
-  const int64_t channels = norm.groups;
-  for (int64_t o = 0; o < norm.outer; ++o) {
-    if constexpr (!columns) {
-      for_each_batch<T>((o * channels + c) * norm.inner, norm.inner, f);
-    } else if (c + kWidth<T> <= channels) {
-      f(Whole<T>{o * channels + c});
-    } else {
-      f(Part<T>{o * channels + c, channels - c});
-    }
-  }
+  for (int64_t o = 0; o < norm.outer; ++o) for_each_batch<T>((o * norm.groups + c) * norm.inner, norm.inner, f);
 }
-
-/// value(lane) in each lane of a column; the same in all lanes of a run.
-template <class T, bool columns, class F>
-Batch<T> spread(int64_t lanes, const F& value) {
-  if constexpr (!columns) return Batch<T>(T(value(0)));
-  alignas(Arch::alignment()) T all[kWidth<T>] = {};
-  for (int64_t k = 0; k < lanes; ++k) all[k] = T(value(k));
-  return Batch<T>::load_aligned(all);
-}
-
-/// f(c, lanes) for the channels, one by one or in columns.
-template <class T, bool columns, class F>
+template <class F>
 void for_each_channel(const Norm& norm, const F& f) {
-  constexpr int64_t kStep = columns ? kWidth<T> : 1;
-  for_each_range((norm.groups + kStep - 1) / kStep, norm.outer * norm.inner * kStep, [&](int64_t begin, int64_t end) {
-    for (int64_t c = begin * kStep; c < end * kStep && c < norm.groups; c += kStep)
-      f(c, c + kStep <= norm.groups ? kStep : norm.groups - c);
+  for_each_range(norm.groups, norm.outer * norm.inner, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) f(c);
   });
 }
 
-template <class T, bool columns>
-Centre<T> centre_of(const double* mean, int64_t lanes) {
-  return {spread<T, columns>(lanes, [&](int64_t k) { return mean[k]; }),
-          spread<T, columns>(lanes, [&](int64_t k) { return Centre<T>::rest_of(mean[k]); })};
-}
-
-template <class E, bool columns>
-void channel_norm_of(const Norm& norm) {
+template <class E>
+void run_norm(const Norm& norm) {
   using T = Compute<E>;
   const E* x = static_cast<const E*>(norm.x);
   const T* weight = static_cast<const T*>(norm.weight);
   const T* bias = static_cast<const T*>(norm.bias);
   E* y = static_cast<E*>(norm.y);
   const double n = double(norm.outer * norm.inner);
-  for_each_channel<T, columns>(norm, [&](int64_t c, int64_t lanes) {
+  for_each_channel(norm, [&](int64_t c) {
     double *mean = norm.mean + c, *variance = norm.variance + c;
     if (!norm.given) {
-      Sums<T, 1, columns> sum;
-      for_each_in_channel<T, columns>(norm, c, [&](auto at) { sum.add(at, at(x)); });
-      for (int64_t k = 0; k < lanes; ++k) mean[k] = sum.get(0, k) / n;
-      const Centre<T> rough = centre_of<T, columns>(mean, lanes);
-      Sums<T, 2, columns> sums;
-      for_each_in_channel<T, columns>(norm, c, [&](auto at) {
+      Sums<T, 1> sum;
+      for_each_in_channel<T>(norm, c, [&](auto at) { sum.add(at, at(x)); });
+      *mean = sum.get() / n;
+      const Centre<T> rough(*mean);
+      Sums<T, 2> sums;
+      for_each_in_channel<T>(norm, c, [&](auto at) {
         const Batch<T> d = rough(at(x));
         sums.add(at, d, d * d);
       });
-      for (int64_t k = 0; k < lanes; ++k)
-        if (sums.get(1, k) < functors::kInfinity)
-          correct(sums.get(0, k), sums.get(1, k), n, mean + k, variance + k);
-        else
-          exact_moments(x + (c + k) * norm.inner, norm.outer, norm.groups * norm.inner, norm.inner, true, mean + k,
-                        variance + k);
+      if (sums.get(1) < functors::kInfinity)
+        correct(sums.get(0), sums.get(1), n, mean, variance);
+      else
+        exact_moments(x + c * norm.inner, norm.outer, norm.groups * norm.inner, norm.inner, true, mean, variance);
     }
-    const Centre<T> centre = centre_of<T, columns>(mean, lanes);
-    const Batch<T> scale = spread<T, columns>(
-        lanes, [&](int64_t k) { return rstd_of(variance[k], norm.eps) * at_or(weight, c + k, T(1)); });
-    const Batch<T> shift = spread<T, columns>(lanes, [&](int64_t k) { return at_or(bias, c + k, T(0)); });
-    for_each_in_channel<T, columns>(norm, c, [&](auto at) { at.set(y, fma(centre(at(x)), scale, shift)); });
+    const Centre<T> centre(*mean);
+    const Batch<T> scale(T(rstd_of(*variance, norm.eps) * at_or(weight, c, T(1)))), shift(at_or(bias, c, T(0)));
+    for_each_in_channel<T>(norm, c, [&](auto at) { at.set(y, fma(centre(at(x)), scale, shift)); });
   });
 }
 
 /// The formula of rows, with a weight that is the same for all elements of a mean. With given statistics (evaluation)
 /// these are constants, and gx = rstd weight g.
-template <class E, bool columns>
-void channel_norm_grad_of(const Norm& norm) {
+template <class E>
+void run_norm_grad(const Norm& norm) {
   using T = Compute<E>;
   const E* x = static_cast<const E*>(norm.x);
   const T* weight = static_cast<const T*>(norm.weight);
   const E* g = static_cast<const E*>(norm.grad_y);
   E* gx = static_cast<E*>(norm.grad_x);
   const double n = double(norm.outer * norm.inner);
-  for_each_channel<T, columns>(norm, [&](int64_t c, int64_t lanes) {
-    const Centre<T> centre = centre_of<T, columns>(norm.mean + c, lanes);
-    Sums<T, 2, columns> sums;
+  for_each_channel(norm, [&](int64_t c) {
+    const Centre<T> centre(norm.mean[c]);
+    Sums<T, 2> sums;
     if (!norm.given || norm.grad_weight || norm.grad_bias)
-      for_each_in_channel<T, columns>(norm, c, [&](auto at) { sums.add(at, at(g), at(g) * centre(at(x))); });
-    const auto rstd = [&](int64_t k) { return rstd_of(norm.variance[c + k], norm.eps); };
-    for (int64_t k = 0; k < lanes; ++k) {
-      if (norm.grad_bias) static_cast<double*>(norm.grad_bias)[c + k] += sums.get(0, k);
-      if (norm.grad_weight) static_cast<double*>(norm.grad_weight)[c + k] += sums.get(1, k) * rstd(k);
+      for_each_in_channel<T>(norm, c, [&](auto at) { sums.add(at, at(g), at(g) * centre(at(x))); });
+    const double rstd = rstd_of(norm.variance[c], norm.eps), factor = rstd * at_or(weight, c, T(1));
+    if (norm.grad_bias) static_cast<double*>(norm.grad_bias)[c] += sums.get(0);
+    if (norm.grad_weight) static_cast<double*>(norm.grad_weight)[c] += sums.get(1) * rstd;
+    if (!gx) return;
+    const Batch<T> scale = Batch<T>(T(factor));
+    if (norm.given) return for_each_in_channel<T>(norm, c, [&](auto at) { at.set(gx, at(g) * scale); });
+    const Batch<T> shift(T(-factor * sums.get(0) / n)), unit = Batch<T>(T(rstd));
+    const Batch<T> slope(T(-factor * rstd * sums.get(1) / n));
+    for_each_in_channel<T>(norm, c,
+                           [&](auto at) { at.set(gx, fma(centre(at(x)) * unit, slope, fma(at(g), scale, shift))); });
+  });
+}
+
+// ---- channels whose runs are of one element -------------------------------------------------------------------------
+// They are columns of a matrix, whose rows are read in their order: lanes are neighbouring channels.
+
+/// Columns are some channels, and numbers for each of them.
+template <class T>
+class Columns {
+ public:
+  Columns(const Norm& norm, int64_t begin, int64_t end)
+      : begin(begin),
+        count(end - begin),
+        sums_(static_cast<size_t>(2 * count) * sizeof(double)),
+        numbers_(static_cast<size_t>(kNumbers * count) * sizeof(T)),
+        norm_(norm) {
+    set_centre();
+  }
+  const int64_t begin, count;
+
+  enum Number { kHigh, kLow, kScale, kShift, kUnit, kSlope, kNumbers };
+  T* operator[](Number number) const { return numbers_.template data<T>() + number * count; }
+  /// Sets the number of each channel to that of value(channel).
+  template <class F>
+  void set(Number number, const F& value) const {
+    for (int64_t i = 0; i < count; ++i) (*this)[number][i] = T(value(i));
+  }
+  /// Sets what is subtracted to the means as they are now.
+  void set_centre() const {
+    set(kHigh, [&](int64_t i) { return norm_.mean[begin + i]; });
+    set(kLow, [&](int64_t i) { return Centre<T>::rest_of(norm_.mean[begin + i]); });
+  }
+  template <class At>
+  Centre<T> centre(const At& at) const {
+    return {at((*this)[kHigh]), at((*this)[kLow])};
+  }
+
+  /// Returns sum k of channel i.
+  double sum(int k, int64_t i) const { return sums_.template data<double>()[k * count + i]; }
+  /// Adds up K terms of each channel, which add(at, row, sums) adds to K vectors, over all rows; `row` is where the
+  /// elements of the first of these channels are.
+  template <int K, class Add>
+  void add_up(const Add& add) const {
+    double* const totals = sums_.template data<double>();
+    std::fill_n(totals, K * count, 0.);
+    for (int64_t first = 0; first < norm_.outer; first += kFlush) {
+      const int64_t last = first + kFlush < norm_.outer ? first + kFlush : norm_.outer;
+      for_each_batch<T>(0, count, [&](auto at) {
+        Batch<T> sums[K];
+        for (auto& s : sums) s = Batch<T>(T(0));
+        for (int64_t row = first; row < last; ++row) add(at, row * norm_.groups + begin, sums);
+        T lanes[kWidth<T>];
+        for (int k = 0; k < K; ++k) {
+          store(lanes, sums[k]);
+          for (int64_t i = 0; i < kWidth<T> && at.i + i < count; ++i) totals[k * count + at.i + i] += double(lanes[i]);
+        }
+      });
+    }
+  }
+  /// Calls f(at, row) for all elements.
+  template <class F>
+  void for_each(const F& f) const {
+    for (int64_t row = 0; row < norm_.outer; ++row)
+      for_each_batch<T>(0, count, [&](auto at) { f(at, row * norm_.groups + begin); });
+  }
+
+ private:
+  const Scratch sums_, numbers_;
+  const Norm& norm_;
+};
+
+/// Calls f(columns) for parts of the channels.
+template <class T, class F>
+void for_each_columns(const Norm& norm, const F& f) {
+  constexpr int64_t kStep = kWidth<T>;
+  for_each_range((norm.groups + kStep - 1) / kStep, norm.outer * kStep, [&](int64_t begin, int64_t end) {
+    f(Columns<T>(norm, begin * kStep, end * kStep < norm.groups ? end * kStep : norm.groups));
+  });
+}
+
+template <class E>
+void column_norm(const Norm& norm) {
+  using T = Compute<E>;
+  using C = Columns<T>;
+  const E* x = static_cast<const E*>(norm.x);
+  E* y = static_cast<E*>(norm.y);
+  const double n = double(norm.outer);
+  for_each_columns<T>(norm, [&](const C& columns) {
+    double *mean = norm.mean + columns.begin, *variance = norm.variance + columns.begin;
+    if (!norm.given) {
+      columns.template add_up<1>([&](auto at, int64_t row, Batch<T>* sums) { sums[0] += at(x + row); });
+      for (int64_t i = 0; i < columns.count; ++i) mean[i] = columns.sum(0, i) / n;
+      columns.set_centre();
+      columns.template add_up<2>([&](auto at, int64_t row, Batch<T>* sums) {
+        const Batch<T> d = columns.centre(at)(at(x + row));
+        sums[0] += d, sums[1] += d * d;
+      });
+      for (int64_t i = 0; i < columns.count; ++i)
+        if (columns.sum(1, i) < functors::kInfinity)
+          correct(columns.sum(0, i), columns.sum(1, i), n, mean + i, variance + i);
+        else
+          exact_moments(x + columns.begin + i, norm.outer, norm.groups, 1, true, mean + i, variance + i);
+      columns.set_centre();
+    }
+    columns.set(C::kScale, [&](int64_t i) {
+      return rstd_of(variance[i], norm.eps) * at_or(static_cast<const T*>(norm.weight), columns.begin + i, T(1));
+    });
+    columns.set(C::kShift, [&](int64_t i) { return at_or(static_cast<const T*>(norm.bias), columns.begin + i, T(0)); });
+    columns.for_each([&](auto at, int64_t row) {
+      at.set(y + row, fma(columns.centre(at)(at(x + row)), at(columns[C::kScale]), at(columns[C::kShift])));
+    });
+  });
+}
+
+template <class E>
+void column_norm_grad(const Norm& norm) {
+  using T = Compute<E>;
+  using C = Columns<T>;
+  const E *x = static_cast<const E*>(norm.x), *g = static_cast<const E*>(norm.grad_y);
+  E* gx = static_cast<E*>(norm.grad_x);
+  const double n = double(norm.outer);
+  for_each_columns<T>(norm, [&](const C& columns) {
+    const bool sums_up = !norm.given || norm.grad_weight || norm.grad_bias;
+    if (sums_up)
+      columns.template add_up<2>([&](auto at, int64_t row, Batch<T>* sums) {
+        sums[0] += at(g + row), sums[1] += at(g + row) * columns.centre(at)(at(x + row));
+      });
+    const auto rstd = [&](int64_t i) { return rstd_of(norm.variance[columns.begin + i], norm.eps); };
+    for (int64_t i = 0; i < columns.count; ++i) {
+      if (norm.grad_bias) static_cast<double*>(norm.grad_bias)[columns.begin + i] += columns.sum(0, i);
+      if (norm.grad_weight) static_cast<double*>(norm.grad_weight)[columns.begin + i] += columns.sum(1, i) * rstd(i);
     }
     if (!gx) return;
-    const auto factor = [&](int64_t k) { return rstd(k) * at_or(weight, c + k, T(1)); };
-    const Batch<T> scale = spread<T, columns>(lanes, factor);
-    if (norm.given) return for_each_in_channel<T, columns>(norm, c, [&](auto at) { at.set(gx, at(g) * scale); });
-    const Batch<T> shift = spread<T, columns>(lanes, [&](int64_t k) { return -factor(k) * sums.get(0, k) / n; });
-    const Batch<T> unit = spread<T, columns>(lanes, rstd);
-    const Batch<T> slope =
-        spread<T, columns>(lanes, [&](int64_t k) { return -factor(k) * rstd(k) * sums.get(1, k) / n; });
-    for_each_in_channel<T, columns>(
-        norm, c, [&](auto at) { at.set(gx, fma(centre(at(x)) * unit, slope, fma(at(g), scale, shift))); });
+    const auto factor = [&](int64_t i) {
+      return rstd(i) * at_or(static_cast<const T*>(norm.weight), columns.begin + i, T(1));
+    };
+    columns.set(C::kScale, factor);
+    if (norm.given)
+      return columns.for_each([&](auto at, int64_t row) { at.set(gx + row, at(g + row) * at(columns[C::kScale])); });
+    columns.set(C::kShift, [&](int64_t i) { return -factor(i) * columns.sum(0, i) / n; });
+    columns.set(C::kUnit, rstd);
+    columns.set(C::kSlope, [&](int64_t i) { return -factor(i) * rstd(i) * columns.sum(1, i) / n; });
+    columns.for_each([&](auto at, int64_t row) {
+      const Batch<T> normal = columns.centre(at)(at(x + row)) * at(columns[C::kUnit]);
+      at.set(gx + row,
+             fma(normal, at(columns[C::kSlope]), fma(at(g + row), at(columns[C::kScale]), at(columns[C::kShift]))));
+    });
   });
 }
 
 template <class E>
 void channel_norm(const Norm& norm) {
-  norm.inner == 1 ? channel_norm_of<E, true>(norm) : channel_norm_of<E, false>(norm);
+  norm.inner == 1 ? column_norm<E>(norm) : run_norm<E>(norm);
 }
 template <class E>
 void channel_norm_grad(const Norm& norm) {
-  norm.inner == 1 ? channel_norm_grad_of<E, true>(norm) : channel_norm_grad_of<E, false>(norm);
+  norm.inner == 1 ? column_norm_grad<E>(norm) : run_norm_grad<E>(norm);
 }
 
 /// Calls kernel(type of the elements, norm), with weights that have been widened.
