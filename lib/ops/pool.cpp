@@ -7,6 +7,7 @@
 #include "lib/device/kernels/pool.h"
 #include "lib/ops/internal.h"
 #include "reel/random.h"
+#include "reel/threads.h"
 
 namespace reel {
 namespace {
@@ -149,6 +150,18 @@ Tensor put_back(const Tensor& g, const Tensor& indices, const Pooling& pool, con
   return scatter_add(all, 1, indices.reshape(list), g.reshape(list)).reshape(shape);
 }
 
+/// Records that y has the elements of x at these places.
+void record_maxima(const char* op, const Tensor& x, const Tensor& y, const Tensor& indices, const Pooling& pool) {
+  if (recording(x))
+    record(op, y, inputs(x), [pool, whole = x.shape(), indices = SavedTensor(indices)](Backward& back) {
+      const Tensor at = back.get(indices);
+      if (back.create_graph()) return back.set(0, put_back(back.grad(), at, pool, whole));
+      const Tensor g = back.grad().contiguous(), gx = make_tensor(whole, g.dtype(), g.device());
+      if (gx.numel()) kernels_of(g).max_pool_grad(pool, view_of(g), view_of(at), view_of(gx));
+      back.set(0, gx);
+    });
+}
+
 enum class Wanted { kValues, kBoth };
 
 template <int N>
@@ -171,14 +184,7 @@ ValuesIndices maxima(const char* op, const Tensor& x_in, const Pooling& pool, Wa
     if (wanted == Wanted::kBoth || recording(x)) indices = make_tensor(shape, kInt64, x.device());
     if (view_of(y).numel)
       kernels_of(x).max_pool(pool, view, view_of(y), indices.defined() ? &view_of(indices) : nullptr);
-    if (recording(x))
-      record(op, y, inputs(x), [pool, whole = view.shape, indices = SavedTensor(indices)](Backward& back) {
-        const Tensor at = back.get(indices);
-        if (back.create_graph()) return back.set(0, put_back(back.grad(), at, pool, whole));
-        const Tensor g = back.grad().contiguous(), gx = make_tensor(whole, g.dtype(), g.device());
-        if (gx.numel()) kernels_of(g).max_pool_grad(pool, view_of(g), view_of(at), view_of(gx));
-        back.set(0, gx);
-      });
+    record_maxima(op, x, y, indices, pool);
     return ValuesIndices{y, indices};
   });
 }
@@ -241,6 +247,35 @@ Tensor random_starts(const Tensor& samples, int64_t in, int64_t out, int64_t ker
   return cat({starts, full({s.size(0), 1}, in - kernel, {.dtype = kInt64, .device = samples.device()})}, 1);
 }
 
+/// Writes the maxima of windows that begin at `starts`, one list for each dimension, and their places in x's planes.
+template <class T>
+void max_pool_from(const Pooling& p, const std::array<const int64_t*, 3>& starts, const T* x, T* y, int64_t* indices) {
+  const int64_t size = p.in[0] * p.in[1] * p.in[2], windows = p.out[0] * p.out[1] * p.out[2];
+  const int64_t work = windows * p.kernel[0] * p.kernel[1] * p.kernel[2];
+  parallel_for(p.planes, std::max<int64_t>((1 << 15) / std::max<int64_t>(work, 1), 1), [&](int64_t begin, int64_t end) {
+    for (int64_t plane = begin; plane < end; ++plane) {
+      const auto start = [&](size_t d, int64_t o) { return starts[d][plane * p.out[d] + o]; };
+      const T* const from = x + plane * size;
+      int64_t to = plane * windows;
+      for (int64_t od = 0; od < p.out[0]; ++od)
+        for (int64_t oh = 0; oh < p.out[1]; ++oh)
+          for (int64_t ow = 0; ow < p.out[2]; ++ow, ++to) {
+            int64_t best = (start(0, od) * p.in[1] + start(1, oh)) * p.in[2] + start(2, ow);
+            const int64_t corner = best;
+            T most = from[best];
+            for (int64_t d = 0; d < p.kernel[0]; ++d)
+              for (int64_t h = 0; h < p.kernel[1]; ++h)
+                for (int64_t w = 0; w < p.kernel[2]; ++w) {
+                  const int64_t at = corner + (d * p.in[1] + h) * p.in[2] + w;
+                  const T value = from[at];
+                  if (value > most || (value != value && most == most)) most = value, best = at;
+                }
+            y[to] = most, indices[to] = best;
+          }
+    }
+  });
+}
+
 template <int N>
 ValuesIndices fractional_max_pool(const char* op, const Tensor& x, PerDim<N> kernel,
                                   const FractionalPoolOptions<N>& options) {
@@ -269,6 +304,35 @@ ValuesIndices fractional_max_pool(const char* op, const Tensor& x, PerDim<N> ker
     samples = rand(wanted, {.dtype = view.dtype == kFloat64 ? kFloat64 : kFloat32, .device = x.device()});
   REEL_CHECK(samples.shape() == wanted && samples.is_floating_point(), op, ": random_samples are ", samples.dtype(),
              " ", samples.shape(), ", not floating-point numbers ", wanted);
+
+  if (is_readable(x) && is_readable(samples)) {
+    for (int i = 0; i < N; ++i) pool.kernel[3 - N + i] = kernel[i];
+    const Tensor from = x.contiguous(), wide = no_grad([&] { return to_compute(from); });
+    const Shape shape = output_shape<N>(pool, view.shape);
+    const Tensor maxima = make_tensor(shape, wide.dtype(), kCPU), indices = make_tensor(shape, kInt64, kCPU);
+    std::array<Tensor, 3> lists;
+    std::array<const int64_t*, 3> starts;
+    no_grad([&] {
+      lists.fill(zeros({planes}, on_host(kInt64)));
+      for (int d = 3 - N; d < 3; ++d) {
+        const Tensor column = samples.reshape({planes, N}).select(1, N == 2 ? 2 - d : d);
+        lists[d] = random_starts(column, pool.in[d], pool.out[d], pool.kernel[d]);
+      }
+    });
+    for (int d = 0; d < 3; ++d) {
+      int64_t bad = 0;
+      REEL_CHECK(!kernels_of(from).check_bounds(op, view_of(lists[d]), 0, pool.in[d] - pool.kernel[d] + 1, &bad), op,
+                 ": random_samples are not between 0 and 1");
+      starts[d] = view_of(lists[d]).as<const int64_t>();
+    }
+    const auto run = [&]<class T>(T* y) {
+      max_pool_from(pool, starts, view_of(wide).as<const T>(), y, view_of(indices).as<int64_t>());
+    };
+    wide.dtype() == kFloat64 ? run(view_of(maxima).as<double>()) : run(view_of(maxima).as<float>());
+    const Tensor y = maxima.to(view.dtype);
+    record_maxima(op, from, y, indices, pool);
+    return {y, indices};
+  }
 
   // at [planes, out…, kernel…]: for every window its elements.
   Shape grid{planes};

@@ -175,6 +175,37 @@ TEST_CASE("pools of channels that are the last in memory", "[ops][isa]") {
   CHECK(all(isnan(max_pool1d(nan, 2, {}))).item<bool>());
 }
 
+TEST_CASE("windows at random places have their maxima", "[ops]") {
+  manual_seed(10);
+  const Tensor x = randn({2, 5, 13, 9}), volume = randn({2, 3, 6, 7, 5}), samples = rand({2, 5, 2});
+  const FractionalPoolOptions<2> planes{.output_size = {6, 4}, .random_samples = samples};
+  for (const Tensor& image : {x, with_channels_last(x)})
+    check_types({image}, [&](const auto& t) { return fractional_max_pool2d(t[0], {3, 2}, planes); });
+  const FractionalPoolOptions<3> volumes{.output_size = {3, 4, 2}, .random_samples = rand({2, 3, 3})};
+  check_types({volume}, [&](const auto& t) { return fractional_max_pool3d(t[0], {2, 3, 1}, volumes); });
+
+  const auto [values, indices] = fractional_max_pool2d_with_indices(x, {3, 2}, planes);
+  CHECK(equal(gather(x.flatten(2), 2, indices.flatten(2)), values.flatten(2)));
+  // Windows begin at ⌊(i + s) α⌋ - ⌊s α⌋, the last at the end; the first sample is that of columns.
+  for (int64_t n = 0; n < 2; ++n)
+    for (int64_t c = 0; c < 5; ++c) {
+      const auto start = [&](int64_t i, int64_t out, double in, double kernel, int64_t dim) {
+        const double s = samples.select(0, n).select(0, c).select(0, dim).item<double>();
+        const double alpha = (in - kernel) / double(out - 1);
+        return i == out - 1 ? int64_t(in - kernel)
+                            : int64_t(std::floor((double(i) + s) * alpha) - std::floor(s * alpha));
+      };
+      for (int64_t i = 0; i < 6; ++i)
+        for (int64_t j = 0; j < 4; ++j) {
+          const Tensor window =
+              x.select(0, n).select(0, c).narrow(0, start(i, 6, 13, 3, 1), 3).narrow(1, start(j, 4, 9, 2, 0), 2);
+          CHECK(max(window).item<float>() == values.select(0, n).select(0, c).select(0, i).select(0, j).item<float>());
+        }
+    }
+  const Tensor nan = tensor({1.f, std::nanf(""), 3.f, 4.f}).reshape({1, 1, 2, 2});
+  CHECK(fractional_max_pool2d_with_indices(nan, 2, {.output_size = 1}).indices.item<int64_t>() == 1);
+}
+
 TEST_CASE("lines are interpolated side by side", "[ops][isa]") {
   manual_seed(6);
   for (const Shape& shape : {Shape{1, 1, 13}, Shape{1, 15, 7}, Shape{2, 8, 5}, Shape{3, 11, 33}})
