@@ -141,9 +141,22 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
 
 namespace {
 
+/// Returns whether logits are so many rows of so few classes on the host that they are faster as columns, with a copy.
+bool has_short_rows(const View& logits) {
+  constexpr int64_t kMaxClasses = 32, kMinRows = 256;
+  return logits.host && logits.shape.size() == 2 && logits.shape[0] >= kMinRows && logits.shape[1] > 1 &&
+         logits.shape[1] <= kMaxClasses && !is_half(logits.dtype) && !is_tracing();
+}
+
 /// Calls the fused kernel for logits [n, classes, d…], whose losses have the targets' shape, and reduces these. The
 /// result is float32 for half types.
 Tensor fused_cross_entropy(const Tensor& logits, const Targets& targets, double smoothing, Reduction reduction) {
+  if (has_short_rows(view_of(logits))) {  // lanes that are rows, not classes
+    Targets row = targets;
+    row.ids = targets.ids.unsqueeze(0);
+    const Tensor y = fused_cross_entropy(logits.t().unsqueeze(0), row, smoothing, reduction);
+    return y.dim() ? y.squeeze(0) : y;
+  }
   const Tensor x = logits.contiguous();
   const View& view = view_of(x);
   const Tensor& ids = targets.ids;

@@ -272,6 +272,32 @@ TEST_CASE("losses of many elements are added up in blocks", "[ops]") {
   CHECK(difference([&] { return Tensors{mse_loss(a, b), margin_ranking_loss(a, b, sign)}; }) == "");
 }
 
+TEST_CASE("cross entropies of many rows of few classes", "[ops][isa]") {
+  manual_seed(11);
+  constexpr DType kWide[] = {kFloat32, kFloat64};
+  for (const int64_t classes : {2, 16, 32, 33})
+    for (const int64_t rows : {255, 256, 1001}) {
+      const Tensor logits = randn({rows, classes}) * 3;
+      Tensor target = randint(0, classes, {rows});
+      for (const bool ignores : {false, true}) {
+        if (ignores) target.slice(0, 0, {}, 7).fill_(-100);
+        for (const double smoothing : {0., 0.2})
+          for (const Reduction reduction : {kMean, kSum, kNoReduction}) {
+            const CrossEntropyLossOptions options{.reduction = reduction, .label_smoothing = smoothing};
+            check_types(
+                {logits}, [&](const auto& x) { return cross_entropy(x[0], target, options); }, kWide);
+            const Tensor log_probs = log_softmax(logits.to(kFloat64), 1), counts = (target >= 0).to(kFloat64);
+            const Tensor picked = gather(log_probs, 1, where(target < 0, 0, target).unsqueeze(1)).squeeze(1);
+            const Tensor losses = -counts * ((1 - smoothing) * picked + smoothing * mean(log_probs, 1));
+            const Tensor wanted = reduction == kNoReduction ? losses
+                                  : reduction == kSum       ? sum(losses)
+                                                            : sum(losses) / sum(counts);
+            CHECK(error_of(cross_entropy(logits, target, options), wanted) < 1e-5);
+          }
+      }
+    }
+}
+
 TEST_CASE("margins of several labels are those of all pairs", "[ops]") {
   manual_seed(8);
   for (const int64_t classes : {1, 2, 7, 40}) {
