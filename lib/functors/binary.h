@@ -23,6 +23,15 @@ struct Sub {
   template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
   template <class T> REEL_HD T grad_b(T g, T, T, T) const { return -g; }
 };
+/// AddScaled is a + alpha b.
+struct AddScaled {
+  double alpha;
+  static constexpr int save_a = kSame, save_b = kNothing;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T a, T b) const { return a + T(alpha) * b; }
+  template <class T> REEL_HD T grad_a(T g, T, T, T) const { return g; }
+  template <class T> REEL_HD T grad_b(T g, T, T, T) const { return T(alpha) * g; }
+};
 struct Mul {
   static constexpr int save_a = kB, save_b = kA;
   static constexpr bool kIntegers = true;
@@ -223,7 +232,7 @@ struct LogisticLoss {
   template <class T> REEL_HD T grad_b(T g, T a, T, T) const { return -(g * a); }
 };
 
-using BinaryList = std::tuple<Add, Sub, Mul, Div, Pow, Maximum, Minimum, Hypot, Atan2, Logaddexp, Xlogy, Prelu, Fmod,
+using BinaryList = std::tuple<Add, Sub, AddScaled, Mul, Div, Pow, Maximum, Minimum, Hypot, Atan2, Logaddexp, Xlogy, Prelu, Fmod,
                               Remainder, FloorDivide, SquaredError, HuberError, LogisticLoss>;
 
 // clang-format on

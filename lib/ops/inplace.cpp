@@ -132,7 +132,7 @@ Tensor& unary(const char* name, Tensor& self, Op op, const F& f = {}) {
   return self;
 }
 template <class F, class Op>
-Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op) {
+Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op, const F& f = {}) {
   const View& to = view_of(self, name);
   Tensor room;
   const Tensor& from = typed(name, to.dtype, other, room);
@@ -140,7 +140,6 @@ Tensor& arithmetic(const char* name, Tensor& self, const Tensor& other, Op op) {
     return change(
         name, self, [&](const Tensor& old) { return op(old, other); }, other);
   check_in_place(name, self);
-  const F f;
   kernels_of(self).binary[functors::index_of<functors::BinaryList, F>](&f, to, operand(name, to, from), to);
   TensorImpl::of(self)->storage->changed();
   return self;
@@ -180,13 +179,23 @@ Tensor& TensorMethods::add_(const Tensor& b) {
   return arithmetic<functors::Add>("add_", self(this), b, [](const Tensor& old, const Tensor& x) { return old + x; });
 }
 Tensor& TensorMethods::add_(const Tensor& b, Scalar alpha) {
-  return alpha.to<double>() == 1 ? add_(b) : add_(times_alpha("add_", self(this), b, alpha));
+  Tensor& x = self(this);
+  if (alpha.to<double>() == 1) return add_(b);
+  if (!is_floating_point(view_of(x, "add_").dtype)) return add_(times_alpha("add_", x, b, alpha));
+  return arithmetic(
+      "add_", x, b, [&](const Tensor& old, const Tensor& other) { return reel::add(old, other, alpha); },
+      functors::AddScaled{alpha.to<double>()});
 }
 Tensor& TensorMethods::sub_(const Tensor& b) {
   return arithmetic<functors::Sub>("sub_", self(this), b, [](const Tensor& old, const Tensor& x) { return old - x; });
 }
 Tensor& TensorMethods::sub_(const Tensor& b, Scalar alpha) {
-  return alpha.to<double>() == 1 ? sub_(b) : sub_(times_alpha("sub_", self(this), b, alpha));
+  Tensor& x = self(this);
+  if (alpha.to<double>() == 1) return sub_(b);
+  if (!is_floating_point(view_of(x, "sub_").dtype)) return sub_(times_alpha("sub_", x, b, alpha));
+  return arithmetic(
+      "sub_", x, b, [&](const Tensor& old, const Tensor& other) { return reel::sub(old, other, alpha); },
+      functors::AddScaled{-alpha.to<double>()});
 }
 Tensor& TensorMethods::mul_(const Tensor& b) { return arithmetic<functors::Mul>("mul_", self(this), b, reel::mul); }
 Tensor& TensorMethods::div_(const Tensor& b) { return arithmetic<functors::Div>("div_", self(this), b, reel::div); }

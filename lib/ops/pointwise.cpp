@@ -257,11 +257,23 @@ Tensor sub(const Tensor& a, const Tensor& b) {
              "sub: bool tensors; logical_xor or logical_not is meant");
   return binary<functors::Sub>("sub", a, b);
 }
+namespace {
+/// Returns a + alpha b in one pass, or an undefined tensor if the operands have to be converted or a mode of `op` has
+/// to see the product.
+Tensor add_scaled(Op op, const Tensor& a, const Tensor& b, double alpha) {
+  const View &av = view_of(a, op), &bv = view_of(b, op);
+  const bool converts = !is_floating_point(av.dtype) || av.dtype != bv.dtype || TensorImpl::of(a)->is_wrapped_number ||
+                        TensorImpl::of(b)->is_wrapped_number || a.device() != b.device();
+  return converts || op.concerns(op_modes) ? Tensor() : binary_same(op, a, b, a, functors::AddScaled{alpha});
+}
+}  // namespace
 Tensor add(const Tensor& a, const Tensor& b, Scalar alpha) {
-  return add(a, times_alpha("add", a, b, alpha)).to(result_type(a, b));
+  const Tensor y = add_scaled("add", a, b, alpha.to<double>());
+  return y.defined() ? y : add(a, times_alpha("add", a, b, alpha)).to(result_type(a, b));
 }
 Tensor sub(const Tensor& a, const Tensor& b, Scalar alpha) {
-  return sub(a, times_alpha("sub", a, b, alpha)).to(result_type(a, b));
+  const Tensor y = add_scaled("sub", a, b, -alpha.to<double>());
+  return y.defined() ? y : sub(a, times_alpha("sub", a, b, alpha)).to(result_type(a, b));
 }
 Tensor times_alpha(const char* op, const Tensor& a, const Tensor& b, Scalar alpha) {
   view_of(a, op), view_of(b, op);
