@@ -180,9 +180,25 @@ struct Clamp {
   }
   template <class T> REEL_HD T grad(T g, T x, T) const { return select((x <= T(low)) | (x >= T(high)) | (x != x), T(0), g); }
 };
+/// Logit is the inverse of sigmoid on [eps, 1 - eps], to which it clamps; a negative eps is none.
+struct Logit {
+  double eps;
+  static constexpr Save save = kInput;
+  static constexpr bool kIntegers = false;
+  template <class T> REEL_HD T operator()(T x) const {
+    if (eps >= 0) x = Clamp{eps, 1 - eps}(x);
+    return log(x / (T(1) - x));
+  }
+  template <class T> REEL_HD T grad(T g, T x, T) const {
+    const double low = eps < 0 ? 0 : eps;
+    const auto inside = (x >= T(low)) & (x <= T(1 - low));
+    const T safe = select(inside, x, T(0.5)), slope = g / (safe * (T(1) - safe) + T(0));  // not -0
+    return select(inside, slope, T(eps < 0 ? NAN : 0));
+  }
+};
 
 using ActivationList = std::tuple<Relu, LeakyRelu, Elu, Gelu, GeluTanh, Silu, Mish, LogSigmoid, Hardsigmoid, Hardswish, Softsign,
-                                  Tanhshrink, Hardshrink, Softshrink, Threshold, Softplus, Clamp>;
+                                  Tanhshrink, Hardshrink, Softshrink, Threshold, Softplus, Clamp, Logit>;
 
 // clang-format on
 

@@ -9,6 +9,9 @@ namespace reel::functors {
 /// kSame: the derivative is the incoming gradient itself.
 enum Save : int { kNothing = 0, kInput = 1, kOutput = 2, kA = 1, kB = 4, kSame = 8 };
 
+template <class F, class... Others>
+inline constexpr bool kIsOneOf = (std::is_same_v<F, Others> || ...);
+
 template <class F, class... All>
 consteval int position(std::tuple<All...>*) {
   static_assert((std::is_same_v<F, All> || ...), "a functor is named in a list of lib/functors");

@@ -111,7 +111,7 @@ inline constexpr auto kOps = [] {
       {.name = "lgamma", .not_exported = kNoGamma},
       {.name = "digamma", .not_exported = kNoGamma},
       {.name = "polygamma", .not_exported = kNoGamma},
-      {.name = "logit", .compute = kInFloat32, .trace = kParts},
+      {.name = "logit", .trace = kParts},
       {.name = "floor"},
       {.name = "ceil"},
       {.name = "round"},

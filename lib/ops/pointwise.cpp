@@ -149,20 +149,9 @@ Tensor polygamma(int64_t n, const Tensor& x) {
 Tensor logit(const Tensor& x, std::optional<double> eps) {
   const DType dtype = view_of(x, "logit").dtype;
   const Tensor real = is_floating_point(dtype) ? x : x.to(kFloat32);
-  return call("logit", {real}, {}, [&](const Tensor& p) {
-    const Tensor y = no_grad([&] {
-      const Tensor inside = eps ? clamp(p, *eps, 1 - *eps) : p;
-      return log(inside / (1 - inside));
-    });
-    if (recording(p))
-      record("logit", y, inputs(p), [p = SavedTensor(p), eps](Backward& back) {
-        const Tensor at = back.get(p);
-        const Tensor inside = no_grad([&] { return (at >= eps.value_or(0)) & (at <= 1 - eps.value_or(0)); });
-        const Tensor safe = where(inside, at, 0.5), slope = back.grad() / (safe * (1 - safe) + 0);  // not -0
-        back.set(0, where(inside, slope, eps ? 0. : std::numeric_limits<double>::quiet_NaN()));
-      });
-    return y;
-  });
+  if (!is_tracing()) return unary("logit", real, functors::Logit{eps.value_or(-1)});
+  const Tensor wide = to_compute(real), inside = eps ? clamp(wide, *eps, 1 - *eps) : wide;
+  return log(inside / (1 - inside)).to(real.dtype());
 }
 
 // Integers are whole already.
@@ -422,6 +411,15 @@ Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
 // ---- comparison and logic -------------------------------------------------------------------------------------------
 
 namespace {
+/// Returns f(a, b) for operands that the kernels take.
+template <class F>
+Tensor compared(const F& f, const Shape& shape, Device device, const Tensor& a, const Tensor& b) {
+  Tensor y = make_tensor(shape, kBool, device);
+  kernels_of(y).compare[functors::index_of<functors::CompareList, F>](&f, expand_view(view_of(a), shape),
+                                                                      expand_view(view_of(b), shape), view_of(y));
+  return y;
+}
+
 /// `op` is what a trace has, `name` what errors have; they differ where the operands change places.
 template <class F>
 Tensor compare(Op op, const char* name, const Tensor& a, const Tensor& b, bool logical = false) {
@@ -438,18 +436,14 @@ Tensor compare(Op op, const char* name, const Tensor& a, const Tensor& b, bool l
     if (is_number(a) == is_number(b) || (number && !reel::fits(*number, meet)))
       meet = promote_types(av.dtype, bv.dtype);
   }
-  const bool bools = meet == kBool;
+  if (meet == kBool && (device != kCPU || is_tracing())) meet = kUInt8;  // the CPU's kernels read bools as bytes
   NoGrad guard;
   const auto operand = [&](const Tensor& x) {
-    return operand_on(device, x.to(bools ? kUInt8 : is_number(x) ? compute_dtype(meet) : meet));
+    return operand_on(device, x.to(is_number(x) ? compute_dtype(meet) : meet));
   };
   const Tensor ac = operand(a), bc = operand(b);
   return call(op, {ac, bc}, {}, in_memory_order(op, [&](const Shape& shape, const Tensor& a, const Tensor& b) {
-                Tensor y = make_tensor(shape, kBool, device);
-                const F f;
-                kernels_of(y).compare[functors::index_of<functors::CompareList, F>](
-                    &f, expand_view(view_of(a), shape), expand_view(view_of(b), shape), view_of(y));
-                return y;
+                return compared(F(), shape, device, a, b);
               }));
 }
 }  // namespace
@@ -519,7 +513,12 @@ Tensor isfinite(const Tensor& x) { return lt(abs(x.detach()), functors::kInfinit
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
   view_of(a, "isclose"), view_of(b, "isclose");
   REEL_CHECK(rtol >= 0 && atol >= 0, "isclose: tolerances must not be negative, got rtol ", rtol, " and atol ", atol);
+  const auto is_number = [](const Tensor& x) { return TensorImpl::of(x)->is_wrapped_number; };
   NoGrad guard;
+  if (a.dtype() == b.dtype() && a.device() == b.device() && !is_number(a) && !is_number(b) && !is_tracing())
+    return in_memory_order("isclose", [&](const Shape& shape, const Tensor& a, const Tensor& b) {
+      return compared(functors::IsClose{rtol, atol, equal_nan}, shape, a.device(), a, b);
+    })(a, b);
   const DType dtype = result_type(a, b) == kFloat32 ? kFloat32 : kFloat64;
   const Tensor x = a.to(dtype), y = b.to(dtype), apart = abs(x - y);
   Tensor close = eq(a, b) | (isfinite(apart) & (apart <= atol + rtol * abs(y)));

@@ -59,14 +59,12 @@ auto in_memory_order(const char* op, const F& f) {
 template <bool read, int tag>
 using SavedIf = std::conditional_t<read, SavedTensor, NotSaved<tag>>;
 
-template <class F, class... Others>
-inline constexpr bool kIsOneOf = (std::is_same_v<F, Others> || ...);
 /// Functors whose derivative may be infinite or NaN where all that they save is finite.
 template <class F>
 inline constexpr bool kSteep =
-    kIsOneOf<F, functors::Sqrt, functors::Log, functors::Log1p, functors::Log2, functors::Log10, functors::Asin,
-             functors::Acos, functors::Acosh, functors::Atanh, functors::Div, functors::Pow, functors::Hypot,
-             functors::Atan2, functors::Xlogy>;
+    functors::kIsOneOf<F, functors::Sqrt, functors::Log, functors::Log1p, functors::Log2, functors::Log10,
+                       functors::Asin, functors::Acos, functors::Acosh, functors::Atanh, functors::Logit, functors::Div,
+                       functors::Pow, functors::Hypot, functors::Atan2, functors::Xlogy>;
 /// Adds slopes(1) to the log of what is saved, which looks for infinite values: a rule multiplies by them.
 template <class Slopes>
 [[gnu::noinline, gnu::cold]] void log_slopes(const Tensor& y, Slopes slopes) {
@@ -116,6 +114,7 @@ inline auto attributes_of(const functors::Softshrink& f) { return std::array<Att
 inline auto attributes_of(const functors::Threshold& f) {
   return std::array<Attribute, 2>{{{"threshold", f.threshold}, {"value", f.value}}};
 }
+inline auto attributes_of(const functors::Logit& f) { return std::array<Attribute, 1>{{{"eps", f.eps}}}; }
 inline auto attributes_of(const functors::Softplus& f) {
   return std::array<Attribute, 2>{{{"beta", f.beta}, {"threshold", f.threshold}}};
 }

@@ -70,7 +70,7 @@ struct KernelTable {
   using Ternary = void (*)(const void* functor, const View& a, const View& b, const View& c, const View& y);
   const Ternary* ternary;  // TernaryList; no integers
   const Binary* bits;      // BitList; nothing but integers
-  const Binary* compare;   // CompareList; y is bool, bool operands come as uint8
+  const Binary* compare;   // CompareList; y is bool, bool operands may come as uint8
   void (*where)(const View& condition, const View& a, const View& b, const View& y);  // any dtype
 
   // Reductions. y has x's rank, with size 1 where x is reduced. kSum, kProd: one floating-point dtype, or int64; kMean,
