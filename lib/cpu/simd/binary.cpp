@@ -5,6 +5,7 @@
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/integer.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/cpu/simd/map_halves.h"
 #include "lib/cpu/simd/power.h"
 
 // Binary pointwise functions on float32 and float64, by vectors.
@@ -33,7 +34,11 @@ void binary(const void* functor, const View& a, const View& b, const View& y) {
     case kFloat64: return apply<double>(f, a, b, y);
     default: break;
   }
-  if (is_half(y.dtype)) return in_float32<binary<I>>(functor, a, b, y);
+  if (is_half(y.dtype)) {
+    if constexpr (kIsCheap<Functor<I>>)
+      if (map_halves(f, y, a, b)) return;
+    return in_float32<binary<I>>(functor, a, b, y);
+  }
   integer_binary[I](functor, a, b, y);
 }
 

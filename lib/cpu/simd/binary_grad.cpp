@@ -8,6 +8,7 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/cpu/simd/map_halves.h"
 #include "lib/cpu/simd/power.h"
 
 namespace reel::cpu::REEL_ISA {
@@ -65,6 +66,8 @@ void binary_grad(const void* functor, const View& g, const View* a, const View* 
     case kFloat64: return run(double());
     default: break;
   }
+  if constexpr (kIsCheap<Functor<I>>)
+    if (map_halves(grad, out, g, a ? *a : none, b ? *b : none, y ? *y : none)) return;
   in_float32<binary_grad<I, side>>(functor, g, a, b, y, out);
 }
 

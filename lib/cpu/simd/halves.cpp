@@ -27,14 +27,25 @@ View inner_dims(const View& x, int first) {
   return result;
 }
 
+/// Converts n halves to float32.
+void widen(const View& from, float* to, int64_t n) {
+  from.dtype == kFloat16 ? convert(from.as<const Float16>(), to, n) : convert(from.as<const BFloat16>(), to, n);
+}
+/// Rounds n numbers to halves.
+void narrow(const float* from, const View& to, int64_t n) {
+  to.dtype == kFloat16 ? convert(from, to.as<Float16>(), n) : convert(from, to.as<BFloat16>(), n);
+}
+
 /// An Operand is one of the views of a kernel.
 struct Operand {
   View part;               // its elements in the current piece
+  View packed;             // these elements in a row, each once
   View wide;               // what the kernel gets: their float32 copy, or else `part`
   bool is_copied = false;  // whether it is of a half type
   bool is_dense = true;    // whether the elements lie in a row, in the order of the copy
 
   Operand() = default;
+  /// `copy` has room for float32 copies of a piece of x, and behind them for its halves, if x is of a half type.
   Operand(const View& x, float* copy) : part(x), wide(x), is_copied(copy) {
     int64_t stride = 1, part_stride = 1;
     for (int d = part.shape.size() - 1; d >= 0; --d) {
@@ -46,28 +57,28 @@ struct Operand {
     part.contiguous = wide.contiguous = is_dense;
     if (is_copied) {
       const bool repeats = stride != part_stride;
-      wide.dtype = kFloat32, wide.data = copy, wide.contiguous = !repeats;
+      wide.data = copy + x.numel, wide.contiguous = !repeats;
+      packed = wide;
+      wide.dtype = kFloat32, wide.data = copy;
     }
   }
 
   void move_to(char* data, int64_t n) {
     part.data = data;
     if (!is_copied) wide.data = data;
-    for (View* view : {&part, &wide}) view->numel = view->numel / view->shape[0] * n, view->shape[0] = n;
+    for (View* view : {&part, &packed, &wide})
+      if (!view->shape.empty()) view->numel = view->numel / view->shape[0] * n, view->shape[0] = n;
   }
   void read() const {
-    if (is_dense)
-      part.dtype == kFloat16 ? convert(part.as<const Float16>(), wide.as<float>(), part.numel)
-                             : convert(part.as<const BFloat16>(), wide.as<float>(), part.numel);
-    else
-      copy(distinct(part), distinct(wide));
+    if (is_dense) return widen(part, wide.as<float>(), part.numel);
+    const View halves = distinct(packed);
+    copy(distinct(part), halves);
+    widen(halves, wide.as<float>(), halves.numel);
   }
   void write() const {
-    if (is_dense)
-      part.dtype == kFloat16 ? convert(wide.as<const float>(), part.as<Float16>(), part.numel)
-                             : convert(wide.as<const float>(), part.as<BFloat16>(), part.numel);
-    else
-      copy(wide, part);
+    if (is_dense) return narrow(wide.as<const float>(), part, part.numel);
+    narrow(wide.as<const float>(), packed, packed.numel);
+    copy(packed, part);
   }
 };
 
@@ -84,13 +95,14 @@ void call_with_pieces(const View* const* given, int count, int whole, PartFuncti
   for (; cut >= 0 && (whole > 0 || (cut > 0 && inner * shape[cut] <= kPiece)); --cut, --whole) inner *= shape[cut];
   const int64_t size = cut < 0 ? 1 : shape[cut], step = std::min(std::max<int64_t>(kPiece / inner, 1), size);
 
-  const Scratch memory(static_cast<size_t>(count * step * inner) * sizeof(float));
+  const int64_t room = step * inner + (step * inner + 1) / 2;  // of a piece's float32 copies and its halves
+  const Scratch memory(static_cast<size_t>(count * room) * sizeof(float));
   Operand operands[kMaxViews];
   const View* pieces[kMaxViews] = {};
   char* data[kMaxViews] = {};
   for (int i = 0; i < count; ++i) {
     if (!given[i]) continue;
-    float* const copy = is_half(views[i].dtype) ? memory.data<float>() + i * step * inner : nullptr;
+    float* const copy = is_half(views[i].dtype) ? memory.data<float>() + i * room : nullptr;
     View x = inner_dims(views[i], cut);
     x.numel = x.numel / size * step, x.shape[0] = step;
     operands[i] = Operand(x, copy);

@@ -3,6 +3,8 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/cpu/simd/map_halves.h"
+#include "lib/cpu/simd/tiles.h"
 
 // Ternary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
@@ -11,7 +13,7 @@ namespace {
 template <size_t I>
 void ternary(const void* functor, const View& a, const View& b, const View& c, const View& y) {
   const auto& f = *static_cast<const std::tuple_element_t<I, functors::TernaryList>*>(functor);
-  if (is_half(y.dtype)) return in_float32<ternary<I>>(functor, a, b, c, y);
+  if (is_half(y.dtype)) return map_halves(f, y, a, b, c) ? void() : in_float32<ternary<I>>(functor, a, b, c, y);
   a.dtype == kFloat32 ? map<float>(f, y, a, b, c) : map<double>(f, y, a, b, c);
 }
 

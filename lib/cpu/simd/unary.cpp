@@ -4,6 +4,7 @@
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/integer.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/cpu/simd/map_halves.h"
 #include "lib/cpu/simd/special.h"
 
 // Unary pointwise functions on float32 and float64, by vectors.
@@ -25,8 +26,9 @@ void unary(const void* functor, const View& x, const View& y) {
       return map_elements<uint16_t, uint16_t>([](uint16_t bits) { return bits ^ 0x8000; }, y, x);
     else if constexpr (std::is_same_v<F, functors::Abs>)
       return map_elements<uint16_t, uint16_t>([](uint16_t bits) { return bits & 0x7fff; }, y, x);
-    else
-      return in_float32<unary<I>>(functor, x, y);
+    else if constexpr (kIsCheap<F>)
+      if (map_halves(f, y, x)) return;
+    return in_float32<unary<I>>(functor, x, y);
   }
   integer_unary[I](functor, x, y);
 }

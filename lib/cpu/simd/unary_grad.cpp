@@ -2,6 +2,7 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/map.h"
+#include "lib/cpu/simd/map_halves.h"
 #include "lib/cpu/simd/special.h"
 #include "lib/functors/unary.h"
 
@@ -20,6 +21,8 @@ void unary_grad(const void* functor, const View& g, const View* x, const View* y
     case kFloat64: return map<double>(grad, gx, g, x ? *x : g, y ? *y : g);
     default: break;
   }
+  if constexpr (kIsCheap<F>)
+    if (map_halves(grad, gx, g, x ? *x : g, y ? *y : g)) return;
   in_float32<unary_grad<I>>(functor, g, x, y, gx);
 }
 
