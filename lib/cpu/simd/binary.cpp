@@ -7,6 +7,7 @@
 #include "lib/cpu/simd/map.h"
 #include "lib/cpu/simd/map_halves.h"
 #include "lib/cpu/simd/power.h"
+#include "lib/cpu/simd/tiles.h"
 
 // Binary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
@@ -44,7 +45,7 @@ void binary(const void* functor, const View& a, const View& b, const View& y) {
 
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::Binary rows[] = {Divided<binary<I>>::run...};
+  static constexpr KernelTable::Binary rows[] = {Pointwise<binary<I>>::run...};
   table.binary = rows;
 }
 

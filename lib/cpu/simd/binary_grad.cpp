@@ -10,6 +10,7 @@
 #include "lib/cpu/simd/map.h"
 #include "lib/cpu/simd/map_halves.h"
 #include "lib/cpu/simd/power.h"
+#include "lib/cpu/simd/tiles.h"
 
 namespace reel::cpu::REEL_ISA {
 namespace {
@@ -73,9 +74,9 @@ void binary_grad(const void* functor, const View& g, const View* a, const View* 
 
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::BinaryGrad grads_a[] = {Divided<binary_grad<I, Side::kA>>::run...};
+  static constexpr KernelTable::BinaryGrad grads_a[] = {Pointwise<binary_grad<I, Side::kA>>::run...};
   table.grad_a = grads_a;
-  static constexpr KernelTable::BinaryGrad grads_b[] = {Divided<binary_grad<I, Side::kB>>::run...};
+  static constexpr KernelTable::BinaryGrad grads_b[] = {Pointwise<binary_grad<I, Side::kB>>::run...};
   table.grad_b = grads_b;
 }
 

@@ -1,8 +1,8 @@
 #include "lib/functors/compare.h"
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
-#include "lib/cpu/parts.h"
 #include "lib/cpu/simd/halves.h"
+#include "lib/cpu/simd/tiles.h"
 
 // One element at a time in the source: the compiler vectorises these, and better than batches of mixed widths would be.
 namespace reel::cpu::REEL_ISA {
@@ -57,7 +57,7 @@ void where(const View& condition, const View& a, const View& b, const View& y) {
 
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::Binary rows[] = {Divided<compare<I>>::run...};
+  static constexpr KernelTable::Binary rows[] = {Pointwise<compare<I>>::run...};
   table.compare = rows;
 }
 
@@ -65,7 +65,7 @@ void install(KernelTable& table, std::index_sequence<I...>) {
 
 void install_compare(KernelTable& table) {
   install(table, std::make_index_sequence<std::tuple_size_v<functors::CompareList>>());
-  table.where = Divided<where>::run;
+  table.where = Pointwise<where>::run;
 }
 
 }  // namespace reel::cpu::REEL_ISA

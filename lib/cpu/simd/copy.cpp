@@ -128,9 +128,18 @@ void copy_part(const View& from, const View& to) {
     with_all_types(to.dtype, [&](auto to_type) {
       using From = typename decltype(from_type)::type;
       using To = typename decltype(to_type)::type;
-      if constexpr (requires(const From* x, To* y) { convert(x, y, 0); })
-        if (from.contiguous && to.contiguous) return convert(from.as<const From>(), to.as<To>(), to.numel);
-      map_elements<From, To>([](From x) { return narrow<To>(number_in(x)); }, to, from);
+      const auto convert_one = [](From x) { return narrow<To>(number_in(x)); };
+      if constexpr (requires(const From* x, To* y) { convert(x, y, 0); }) {
+        const View* const views[] = {&to, &from};
+        for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+          if (s[0] == sizeof(To) && s[1] == sizeof(From))
+            return convert(reinterpret_cast<const From*>(p[1]), reinterpret_cast<To*>(p[0]), n);
+          for (int64_t i = 0; i < n; ++i)
+            element<To>(p[0], i * s[0]) = convert_one(element<const From>(p[1], i * s[1]));
+        });
+      } else {
+        map_elements<From, To>(convert_one, to, from);
+      }
     });
   });
 }
@@ -187,11 +196,14 @@ void fill_part(const View& to, Scalar value) {
 }  // namespace
 
 void copy(const View& from, const View& to) {
-  if (const View* const views[] = {&to, &from}; walk_of(views, 1).reorders)
-    return call_reordered(
-        views, 2, [](const void*, const View* const* sorted) { copy(*sorted[1], *sorted[0]); }, nullptr);
-  if (to.numel <= part_size) return copy_part(from, to);
   const View* const views[] = {&from, &to};
+  if (is_permuted(to))
+    return call_reordered(
+        views, 2, [](const void*, const View* const* sorted) { copy(*sorted[0], *sorted[1]); }, nullptr);
+  if (from.dtype != to.dtype && !(from.contiguous && to.contiguous))
+    return call_strided(
+        views, 2, [](const void*, const View* const* parts) { copy_part(*parts[0], *parts[1]); }, nullptr);
+  if (to.numel <= part_size) return copy_part(from, to);
   if ((from.contiguous && to.contiguous) || !is_transposed(from, to)) {
     for_each_part(views, 0, [](const View* const* part) { copy_part(*part[0], *part[1]); });
     return;
@@ -218,7 +230,7 @@ void copy(const View& from, const View& to) {
 
 void fill(const View& to, Scalar value) {
   const View* const views[] = {&to};
-  if (walk_of(views, 1).reorders)
+  if (is_permuted(to))
     return call_reordered(
         views, 1, [](const void* f, const View* const* sorted) { fill(*sorted[0], *static_cast<const Scalar*>(f)); },
         &value);

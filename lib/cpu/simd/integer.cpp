@@ -4,7 +4,7 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
-#include "lib/cpu/parts.h"
+#include "lib/cpu/simd/tiles.h"
 #include "lib/functors/binary.h"
 #include "lib/functors/bits.h"
 #include "lib/functors/unary.h"
@@ -61,7 +61,7 @@ template <class List>
 struct BitRows;
 template <class... F>
 struct BitRows<std::tuple<F...>> {
-  static constexpr KernelTable::Binary rows[] = {Divided<binary<F>>::run...};
+  static constexpr KernelTable::Binary rows[] = {Pointwise<binary<F>>::run...};
 };
 
 }  // namespace

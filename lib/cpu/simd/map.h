@@ -3,7 +3,6 @@
 
 #include "lib/cpu/loop.h"
 #include "lib/cpu/simd/batch.h"
-#include "lib/cpu/simd/tiles.h"
 
 // Pointwise functions over views, a vector at a time.
 namespace reel::cpu::REEL_ISA {
@@ -48,20 +47,9 @@ void map_run(const Op& op, int64_t n, T* y, int64_t stride, const In&... x) {
   }
 }
 
-template <class T, class Op, class... Views>
-void map(const Op& op, const View& y, const Views&... x);
-
 template <class T, size_t... I, class Op, class... Views>
 [[gnu::noinline]] void map_strided(std::index_sequence<I...>, const Op& op, const View& y, const Views&... x) {
   const View* const views[] = {&y, &x...};
-  constexpr int kViews = 1 + sizeof...(Views);
-  if (const Walk walk = walk_of(views, kViews)) {
-    const auto map_part = [&](const View* const* parts) { map<T>(op, *parts[0], *parts[I + 1]...); };
-    const auto call = [](const void* f, const View* const* parts) {
-      (*static_cast<const decltype(map_part)*>(f))(parts);
-    };
-    return call_in_tiles(views, kViews, walk, call, &map_part);
-  }
   for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
     constexpr int64_t kUnit = sizeof(T);
     map_run<T>(op, n, reinterpret_cast<T*>(p[0]), s[0] / kUnit,

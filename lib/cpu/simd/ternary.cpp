@@ -19,7 +19,7 @@ void ternary(const void* functor, const View& a, const View& b, const View& c, c
 
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::Ternary rows[] = {Divided<ternary<I>>::run...};
+  static constexpr KernelTable::Ternary rows[] = {Pointwise<ternary<I>>::run...};
   table.ternary = rows;
 }
 

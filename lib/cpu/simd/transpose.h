@@ -13,14 +13,31 @@ Batch<T> interleave(const Batch<T>& a, const Batch<T>& b, std::index_sequence<i.
   return Batch<T>(__builtin_shufflevector(a.data, b.data, (half * n / 2 + i / 2 + i % 2 * n)...));
 }
 
+/// Integers has 16 bytes of integers that are narrower than the numbers of batches.
+template <class T>
+struct Integers {
+  typedef T Lanes [[gnu::vector_size(16)]];
+  Lanes data;
+};
+template <size_t half, class T, size_t... i>
+Integers<T> interleave(const Integers<T>& a, const Integers<T>& b, std::index_sequence<i...>) {
+  constexpr size_t n = sizeof...(i);
+  return {__builtin_shufflevector(a.data, b.data, (half * n / 2 + i / 2 + i % 2 * n)...)};
+}
+
+/// A Row is a row of a block that is transposed in registers.
+template <class T>
+using Row = std::conditional_t<std::is_floating_point_v<T>, Batch<T>, Integers<T>>;
+template <class T>
+inline constexpr int64_t kRowSize = sizeof(Row<T>) / sizeof(T);
+
 /// Lane j of rows[i] becomes lane i of rows[j]: as many perfect shuffles of the rows as make each element's row number
 /// its lane number (Stone 1971).
-template <class T>
-void transpose(Batch<T> (&rows)[kWidth<T>]) {
-  constexpr size_t n = Batch<T>::size;
+template <class Row, size_t n>
+void transpose(Row (&rows)[n]) {
   constexpr auto lanes = std::make_index_sequence<n>();
   for (size_t round = 1; round < n; round *= 2) {
-    Batch<T> next[n];
+    Row next[n];
     for (size_t i = 0; i < n / 2; ++i) {
       next[2 * i] = interleave<0>(rows[i], rows[i + n / 2], lanes);
       next[2 * i + 1] = interleave<1>(rows[i], rows[i + n / 2], lanes);

@@ -6,6 +6,7 @@
 #include "lib/cpu/simd/map.h"
 #include "lib/cpu/simd/map_halves.h"
 #include "lib/cpu/simd/special.h"
+#include "lib/cpu/simd/tiles.h"
 
 // Unary pointwise functions on float32 and float64, by vectors.
 namespace reel::cpu::REEL_ISA {
@@ -35,7 +36,7 @@ void unary(const void* functor, const View& x, const View& y) {
 
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::Unary rows[] = {Divided<unary<I>>::run...};
+  static constexpr KernelTable::Unary rows[] = {Pointwise<unary<I>>::run...};
   table.unary = rows;
 }
 

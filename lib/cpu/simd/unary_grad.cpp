@@ -4,6 +4,7 @@
 #include "lib/cpu/simd/map.h"
 #include "lib/cpu/simd/map_halves.h"
 #include "lib/cpu/simd/special.h"
+#include "lib/cpu/simd/tiles.h"
 #include "lib/functors/unary.h"
 
 // Gradients of unary pointwise functions on float32 and float64, by vectors.
@@ -28,7 +29,7 @@ void unary_grad(const void* functor, const View& g, const View* x, const View* y
 
 template <size_t... I>
 void install(KernelTable& table, std::index_sequence<I...>) {
-  static constexpr KernelTable::UnaryGrad rows[] = {Divided<unary_grad<I>>::run...};
+  static constexpr KernelTable::UnaryGrad rows[] = {Pointwise<unary_grad<I>>::run...};
   table.unary_grad = rows;
 }
 
