@@ -1,7 +1,7 @@
 #include "lib/functors/binary.h"
 #include "lib/functors/ternary.h"
 #include "lib/functors/unary.h"
-#include "lib/ops/internal.h"
+#include "lib/ops/pointwise.h"
 
 // In-place ops. Without recording they write where they stand. With it, changing a tensor means giving it a new
 // history: the op's result, computed out of place, is copied into the storage, and its history becomes the tensor's.
@@ -102,17 +102,21 @@ Tensor& change(const char* name, Tensor& self, Op op, const Others&... others) {
 }
 
 // For the arithmetic of optimizers and accumulators: straight into self where nothing is recorded and types agree. A
-// GPU takes numbers of the host's.
+// GPU takes numbers of the host's, which beside halves are float32.
 bool writes_directly(const Tensor& self, const Tensor& other, bool integers = false) {
   const View &to = view_of(self), &from = view_of(other);
-  return to.dtype == from.dtype && (to.dtype == kFloat32 || to.dtype == kFloat64 || (integers && to.dtype == kInt64)) &&
+  const bool is_number = is_host_number(from) && !needs_grad(other);
+  return (to.dtype == from.dtype || (is_number && is_half(to.dtype) && from.dtype == kFloat32)) &&
+         (is_floating_point(to.dtype) || (integers && to.dtype != kBool)) &&
          !(grad_mode && (needs_grad(self) || needs_grad(other))) && !is_tracing() && !shares_memory(self, other) &&
-         (self.device() == other.device() || (is_host_number(from) && !needs_grad(other)));
+         (self.device() == other.device() || is_number);
 }
-// x or, if that is a C++ number, it as one of dtype, which `room` has then.
+// x or, if that is a C++ number, it as one that kernels take beside elements of dtype, which `room` has then.
 const Tensor& typed(const char* name, DType dtype, const Tensor& x, Tensor& room) {
   view_of(x, name);
-  const bool converts = TensorImpl::of(x)->is_wrapped_number && !needs_grad(x) && is_floating_point(dtype);
+  if (!TensorImpl::of(x)->is_wrapped_number || needs_grad(x)) return x;
+  if (is_floating_point(dtype)) return room = number_as(dtype, x);
+  const bool converts = view_of(x).dtype == kInt64 && dtype != kBool && fits(x.item<int64_t>(), dtype);
   return converts ? room = x.to(dtype) : x;
 }
 View operand(const char* name, const View& to, const Tensor& other) {
@@ -125,7 +129,8 @@ View operand(const char* name, const View& to, const Tensor& other) {
 template <class F, class Op>
 Tensor& unary(const char* name, Tensor& self, Op op, const F& f = {}) {
   const View& to = view_of(self, name);
-  if (!is_floating_point(to.dtype) || (grad_mode && needs_grad(self)) || is_tracing()) return change(name, self, op);
+  const bool has_kernel = is_floating_point(to.dtype) || (F::kIntegers && to.dtype != kBool);
+  if (!has_kernel || (grad_mode && needs_grad(self)) || is_tracing()) return change(name, self, op);
   check_in_place(name, self);
   kernels_of(self).unary[functors::index_of<functors::UnaryList, F>](&f, to, to);
   TensorImpl::of(self)->storage->changed();
@@ -204,16 +209,16 @@ Tensor& TensorMethods::pow_(const Tensor& exponent) {
       "pow_", self(this), [&](const Tensor& old) { return reel::pow(old, exponent); }, exponent);
 }
 Tensor& TensorMethods::fmod_(const Tensor& b) {
-  return change(
-      "fmod_", self(this), [&](const Tensor& old) { return reel::fmod(old, b); }, b);
+  check_no_zero("fmod_", self(this), b);
+  return arithmetic<functors::Fmod>("fmod_", self(this), b, reel::fmod);
 }
 Tensor& TensorMethods::remainder_(const Tensor& b) {
-  return change(
-      "remainder_", self(this), [&](const Tensor& old) { return reel::remainder(old, b); }, b);
+  check_no_zero("remainder_", self(this), b);
+  return arithmetic<functors::Remainder>("remainder_", self(this), b, reel::remainder);
 }
 Tensor& TensorMethods::floor_divide_(const Tensor& b) {
-  return change(
-      "floor_divide_", self(this), [&](const Tensor& old) { return reel::floor_divide(old, b); }, b);
+  check_no_zero("floor_divide_", self(this), b);
+  return arithmetic<functors::FloorDivide>("floor_divide_", self(this), b, reel::floor_divide);
 }
 Tensor& TensorMethods::lerp_(const Tensor& end, const Tensor& weight) {
   return arithmetic("lerp_", self(this), end, weight, functors::Lerp(), reel::lerp);
@@ -268,11 +273,14 @@ Tensor& TensorMethods::floor_() { return unary<functors::Floor>("floor_", self(t
 Tensor& TensorMethods::ceil_() { return unary<functors::Ceil>("ceil_", self(this), reel::ceil); }
 Tensor& TensorMethods::round_() { return unary<functors::Round>("round_", self(this), reel::round); }
 Tensor& TensorMethods::trunc_() { return unary<functors::Trunc>("trunc_", self(this), reel::trunc); }
-Tensor& TensorMethods::frac_() { return change("frac_", self(this), reel::frac); }
+Tensor& TensorMethods::frac_() { return unary<functors::Frac>("frac_", self(this), reel::frac); }
 Tensor& TensorMethods::clamp_(const Bound& min) { return clamp_(min, {}); }
 Tensor& TensorMethods::clamp_(const Bound& min, const Bound& max) {
-  return change(
-      "clamp_", self(this), [&](const Tensor& old) { return reel::clamp(old, min, max); }, min.tensor, max.tensor);
+  Tensor& x = self(this);
+  const auto clamped = [&](const Tensor& old) { return reel::clamp(old, min, max); };
+  if (const auto bounds = clamp_of_numbers(x, min, max); bounds && (min.defined() || max.defined()))
+    return unary("clamp_", x, clamped, *bounds);
+  return change("clamp_", x, clamped, min.tensor, max.tensor);
 }
 Tensor& TensorMethods::nan_to_num_(double nan, std::optional<double> posinf, std::optional<double> neginf) {
   return change("nan_to_num_", self(this),

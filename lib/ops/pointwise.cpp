@@ -177,15 +177,26 @@ Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std
   return unary("nan_to_num", x, functors::NanToNum{nan, posinf.value_or(largest), neginf.value_or(-largest)});
 }
 
+std::optional<functors::Clamp> clamp_of_numbers(const Tensor& x, const Bound& min, const Bound& max) {
+  constexpr double kExact = 0x1p53;
+  const DType dtype = view_of(x, "clamp").dtype;
+  const auto is_held = [&](const Bound& bound) {
+    if (bound.tensor.defined()) return false;
+    if (!bound.number) return is_floating_point(dtype);
+    const double number = bound.number->to<double>();
+    return is_floating_point(dtype) ? !std::isnan(number)
+                                    : dtype != kBool && !bound.number->is_floating_point() &&
+                                          std::abs(number) < kExact && fits(*bound.number, dtype);
+  };
+  if (!is_held(min) || !is_held(max)) return {};
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  return functors::Clamp{min.number ? min.number->to<double>() : none, max.number ? max.number->to<double>() : none};
+}
+
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
   REEL_CHECK(min.defined() || max.defined(), "clamp: neither a minimum nor a maximum");
-  const auto is_nan = [](const Bound& bound) { return bound.number && std::isnan(bound.number->to<double>()); };
-  constexpr double none = std::numeric_limits<double>::quiet_NaN();
   DType dtype = view_of(x, "clamp").dtype;
-  if (is_floating_point(dtype) && !min.tensor.defined() && !max.tensor.defined() && !is_nan(min) && !is_nan(max))
-    return unary(
-        "clamp", x,
-        functors::Clamp{min.number ? min.number->to<double>() : none, max.number ? max.number->to<double>() : none});
+  if (const auto bounds = clamp_of_numbers(x, min, max)) return unary("clamp", x, *bounds);
   const auto tensor = [](const Bound& bound) { return bound.number ? Tensor(*bound.number) : bound.tensor; };
   Tensor low = tensor(min), high = tensor(max);
   dtype = low.defined() && high.defined() ? result_type({&x, &low, &high}) : result_type(x, low.defined() ? low : high);
@@ -204,11 +215,6 @@ Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
     check_number("maximum", high, false);
   }
   if (!low.defined() && !high.defined()) return x.clone();
-  if (low.defined() && high.defined() && min.number && max.number && !is_floating_point(dtype) && x.dtype() == dtype) {
-    constexpr double kExact = 0x1p53;
-    const functors::Clamp bounds{low.item<double>(), high.item<double>()};
-    if (std::abs(bounds.low) < kExact && std::abs(bounds.high) < kExact) return unary("clamp", x, bounds);
-  }
   // In the dtype of all three from the start: a bound must not be rounded to what x and the other one have in common.
   const Tensor wide = x.to(dtype), above = low.defined() ? maximum(wide, low) : wide;
   return high.defined() ? minimum(above, high) : above;
@@ -278,27 +284,23 @@ Tensor div(const Tensor& a, const Tensor& b) { return binary<functors::Div>("div
 Tensor maximum(const Tensor& a, const Tensor& b) { return binary<functors::Maximum>("maximum", a, b); }
 Tensor minimum(const Tensor& a, const Tensor& b) { return binary<functors::Minimum>("minimum", a, b); }
 
-namespace {
-void check_no_zero(const char* name, const Tensor& divisor, DType result) {
-  if (is_floating_point(result)) return;
+void check_no_zero(const char* name, const Tensor& a, const Tensor& b) {
+  view_of(a, name), view_of(b, name);
+  if (is_floating_point(result_type(a, b))) return;
   check_values(
-      divisor, [&] { return divisor == 0; }, name, ": integer division by zero");
+      b, [&] { return b == 0; }, name, ": integer division by zero");
 }
-}  // namespace
 Tensor fmod(const Tensor& a, const Tensor& b) {
-  view_of(a, "fmod"), view_of(b, "fmod");
-  check_no_zero("fmod", b, result_type(a, b));
+  check_no_zero("fmod", a, b);
   return binary<functors::Fmod>("fmod", a, b);
 }
 
 Tensor remainder(const Tensor& a, const Tensor& b) {
-  view_of(a, "remainder"), view_of(b, "remainder");
-  check_no_zero("remainder", b, result_type(a, b));
+  check_no_zero("remainder", a, b);
   return binary<functors::Remainder>("remainder", a, b);
 }
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
-  view_of(a, "floor_divide"), view_of(b, "floor_divide");
-  check_no_zero("floor_divide", b, result_type(a, b));
+  check_no_zero("floor_divide", a, b);
   return binary<functors::FloorDivide>("floor_divide", a, b);
 }
 Tensor hypot(const Tensor& a, const Tensor& b) { return binary<functors::Hypot>("hypot", a, b); }
@@ -342,9 +344,14 @@ Tensor ternary(Op op, const F& f, const Tensor& a, const Tensor& b, const Tensor
   const DType dtype = result_type({&a, &b, &c});
   REEL_CHECK(is_floating_point(dtype), op, ": tensors of ", a.dtype(), ", ", b.dtype(), " and ", c.dtype(),
              "; at least one must be floating point");
-  const DType meet = compute_dtype(dtype);
+  // Kernels take halves beside numbers. What a trace has, and operands of other types, are computed in float32.
+  const auto is_number = [](const Tensor& x) { return TensorImpl::of(x)->is_wrapped_number && !needs_grad(x); };
+  const auto fits = [&](const Tensor& x) { return is_number(x) || view_of(x).dtype == dtype; };
+  const DType meet = fits(a) && fits(b) && fits(c) && !is_tracing() ? dtype : compute_dtype(dtype);
   const Device device = common_device(op, {&a, &b, &c});
-  const auto operand = [&](const Tensor& x) { return without_number(x.to(meet)).to(device); };
+  const auto operand = [&](const Tensor& x) {
+    return operand_on(device, is_number(x) ? number_as(meet, x) : without_number(x.to(meet)));
+  };
   const Tensor at = operand(a), bt = operand(b), ct = operand(c);
   return call(op, {at, bt, ct}, attributes_of(f),
               in_memory_order(op,
@@ -359,6 +366,13 @@ Tensor ternary(Op op, const F& f, const Tensor& a, const Tensor& b, const Tensor
       .to(dtype);
 }
 
+/// Returns v g x, rounded once.
+Tensor scaled_product(double v, const Tensor& g, const Tensor& x) {
+  if (v == 1 && x.dtype() == g.dtype()) return g * x;
+  const Tensor wide = to_compute(g);
+  return ((v == 1 ? wide : v * wide) * to_compute(x)).to(g.dtype());
+}
+
 void check_defined(const char* name, const Tensor& a, const Tensor& b, const Tensor& c) {
   view_of(a, name), view_of(b, name), view_of(c, name);
 }
@@ -371,9 +385,9 @@ Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight) {
     const bool ends = needs_grad(c);
     return [a = saved_if(ends, a), b = saved_if(ends, b), c = SavedTensor(c)](Backward& back) {
       const Tensor& g = back.grad();
-      if (back.needs(0)) back.set(0, g * (1 - back.get(c)));
-      if (back.needs(1)) back.set(1, g * back.get(c));
-      if (back.needs(2)) back.set(2, g * (back.get(b) - back.get(a)));
+      if (back.needs(0)) back.set(0, scaled_product(1, g, 1 - to_compute(back.get(c))));
+      if (back.needs(1)) back.set(1, scaled_product(1, g, back.get(c)));
+      if (back.needs(2)) back.set(2, scaled_product(1, g, to_compute(back.get(b)) - to_compute(back.get(a))));
     };
   });
 }
@@ -389,8 +403,8 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
     return [v, a = saved_if(needs_grad(b), a), b = saved_if(needs_grad(a), b)](Backward& back) {
       const Tensor& g = back.grad();
       if (back.needs(0)) back.set(0, g);
-      if (back.needs(1)) back.set(1, v * g * back.get(b));
-      if (back.needs(2)) back.set(2, v * g * back.get(a));
+      if (back.needs(1)) back.set(1, scaled_product(v, g, back.get(b)));
+      if (back.needs(2)) back.set(2, scaled_product(v, g, back.get(a)));
     };
   });
 }
@@ -402,8 +416,9 @@ Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
     return [v, a = saved_if(needs_grad(b), a), b = SavedTensor(b)](Backward& back) {
       const Tensor& g = back.grad();
       if (back.needs(0)) back.set(0, g);
-      if (back.needs(1)) back.set(1, v * g / back.get(b));
-      if (back.needs(2)) back.set(2, -v * g * back.get(a) / square(back.get(b)));
+      const Tensor divisor = to_compute(back.get(b)), vg = v == 1 ? to_compute(g) : v * to_compute(g);
+      if (back.needs(1)) back.set(1, (vg / divisor).to(g.dtype()));
+      if (back.needs(2)) back.set(2, (-vg * to_compute(back.get(a)) / square(divisor)).to(g.dtype()));
     };
   });
 }

@@ -21,6 +21,11 @@ Tensor number_as(DType dtype, const Tensor& number);
 /// Converts x to the dtype in which the operands of `op` meet. A C++ integer that it cannot hold is an Error.
 Tensor operand_as(const char* op, const Tensor& x, DType dtype);
 
+/// Returns the functor that clamps elements of x to two bounds, if they are numbers that its dtype holds.
+std::optional<functors::Clamp> clamp_of_numbers(const Tensor& x, const Bound& min, const Bound& max);
+/// Throws an Error if a and b meet in an integer type and the host can read a zero in b.
+void check_no_zero(const char* op, const Tensor& a, const Tensor& b);
+
 /// x where the kernels of a device take it: there, but for a number of the host's, which goes with the launch.
 inline Tensor operand_on(Device device, const Tensor& x) {
   return is_host_number(view_of(x)) && !needs_grad(x) ? x : x.to(device);

@@ -101,6 +101,39 @@ TEST_CASE("pointwise ops of half types are those of float32, rounded, in every l
         Tensor in_place = with_last_first(x.clone());
         in_place.mul_(y);
         CHECK(same_bits(in_place, (u * v).to(dtype)));
+        CHECK(same_bits(x / y, (u / v).to(dtype)));
+        CHECK(same_bits(x * 0.3, (u * 0.3).to(dtype)));
+        CHECK(same_bits(3 - x, (3 - u).to(dtype)));
+        CHECK(same_bits(add(x, y, 0.7), add(u, v, 0.7).to(dtype)));
+        CHECK(same_bits(sub(x, y, 3), sub(u, v, 3).to(dtype)));
+        CHECK(same_bits(lerp(x, y, 0.3), lerp(u, v, 0.3).to(dtype)));
+        CHECK(same_bits(addcmul(x, y, z, 0.7), addcmul(u, v, w, 0.7).to(dtype)));
+        CHECK(same_bits(addcdiv(x, y, z, 0.7), addcdiv(u, v, w, 0.7).to(dtype)));
+        CHECK(same_bits(floor(sqrt(abs(x))), floor(sqrt(abs(u)).to(dtype).to(kFloat32)).to(dtype)));
+        // In place, where the elements lie in another order and with gaps.
+        const auto check_changed = [&, x = x, y = y, z = z, u = u, v = v, w = w](const auto& change) {
+          Tensor wide = u.clone();
+          change(wide, v, w);
+          const Tensor expected = wide.to(dtype);
+          std::vector<Tensor> targets = {x.clone(), with_last_first(x.clone())};
+          if (!x.shape().empty()) targets.push_back(stack({x, x}, -1).select(-1, 1));
+          for (Tensor& target : targets) {
+            change(target, y, z);
+            CHECK(same_bits(target, expected));
+          }
+        };
+        check_changed([](Tensor& t, const Tensor& p, const Tensor&) { t.add_(p, 0.7); });
+        check_changed([](Tensor& t, const Tensor& p, const Tensor&) { t.sub_(p); });
+        check_changed([](Tensor& t, const Tensor& p, const Tensor& q) { t.addcmul_(p, q, 0.3); });
+        check_changed([](Tensor& t, const Tensor& p, const Tensor& q) { t.addcdiv_(p, q); });
+        check_changed([](Tensor& t, const Tensor& p, const Tensor&) { t.lerp_(p, 0.3); });
+        check_changed([](Tensor& t, const Tensor&, const Tensor&) { t.mul_(0.3); });
+        check_changed([](Tensor& t, const Tensor&, const Tensor&) { t.div_(3); });
+        check_changed([](Tensor& t, const Tensor&, const Tensor&) { t.add_(1e-3); });
+        check_changed([](Tensor& t, const Tensor&, const Tensor&) { t.clamp_(-0.3, 0.7); });
+        check_changed([](Tensor& t, const Tensor& p, const Tensor&) { t.fmod_(p); });
+        check_changed([](Tensor& t, const Tensor&, const Tensor&) { t.floor_(); });
+        check_changed([](Tensor& t, const Tensor&, const Tensor&) { t.frac_(); });
         if (shape.numel() == 0) continue;
         for (const bool keep : {false, true}) {
           CHECK(same_bits(sum(x, -1, keep), sum(u, -1, keep).to(dtype)));
