@@ -61,6 +61,15 @@ auto in_memory_order(const char* op, const F& f) {
   };
 }
 
+/// Returns a tensor for an input's gradient that a rule computes from that of the result alone: in its order in memory.
+inline Tensor grad_buffer_in_order(Backward& back) {
+  const View& g = view_of(back.grad());
+  if (!g.contiguous) [[unlikely]]
+    if (const auto order = memory_order(g.shape, {&g}))
+      return order->undo(make_tensor(order->permuted(), g.dtype, back.grad().device()));
+  return back.take_grad_buffer();
+}
+
 template <bool read, int tag>
 using SavedIf = std::conditional_t<read, SavedTensor, NotSaved<tag>>;
 
@@ -94,7 +103,7 @@ struct UnaryRule {
     }
     View room;
     const View* kept = back.view(saved, room);
-    Tensor gx = back.take_grad_buffer();
+    Tensor gx = F::save == functors::kNothing ? grad_buffer_in_order(back) : back.take_grad_buffer();
     kernels_of(g).unary_grad[functors::index_of<functors::UnaryList, F>](
         &f, view_of(g), F::save == functors::kInput ? kept : nullptr, F::save == functors::kOutput ? kept : nullptr,
         view_of(gx));
@@ -203,15 +212,19 @@ struct BinaryRule {
 
   Tensor launch(Backward& back, KernelTable::BinaryGrad kernel, int reads, bool keep) {
     const Tensor& g = back.grad();
-    Tensor out = keep ? make_tensor(g.shape(), g.dtype(), g.device()) : back.take_grad_buffer();
     View rooms[3];
-    kernel(&f, view_of(g), operand(reads & functors::kA, back.view(a, rooms[0]), g.shape(), rooms[0]),
-           operand(reads & functors::kB, back.view(b, rooms[1]), g.shape(), rooms[1]),
+    const View* const av = reads & functors::kA ? back.view(a, rooms[0]) : nullptr;
+    const View* const bv = reads & functors::kB ? back.view(b, rooms[1]) : nullptr;
+    const bool reads_numbers = !(av && av->numel > 1) && !(bv && bv->numel > 1) && !(reads & functors::kOutput);
+    Tensor out = keep            ? make_tensor(g.shape(), g.dtype(), g.device())
+                 : reads_numbers ? grad_buffer_in_order(back)
+                                 : back.take_grad_buffer();
+    kernel(&f, view_of(g), operand(av, g.shape(), rooms[0]), operand(bv, g.shape(), rooms[1]),
            reads & functors::kOutput ? back.view(y, rooms[2]) : nullptr, view_of(out));
     return out;
   }
-  static const View* operand(int read, const View* view, const Shape& shape, View& wide) {
-    if (!read || view->shape == shape) return read ? view : nullptr;
+  static const View* operand(const View* view, const Shape& shape, View& wide) {
+    if (!view || view->shape == shape) return view;
     wide = expand_view(*view, shape);
     return &wide;
   }
