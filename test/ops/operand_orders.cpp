@@ -30,7 +30,7 @@ const std::vector<Shape> kShapes = {{100, 130}, {64, 64}, {65, 8}, {9, 200}, {3,
 }  // namespace
 
 TEST_CASE("pointwise ops give the same bits whatever the orders of their operands", "[ops][isa]") {
-  for (const DType dtype : {kFloat32, kFloat64})
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16})
     for (const Shape& shape : kShapes) {
       const Tensor a = randn(shape).to(dtype), b = randn(shape).to(dtype), c = randn(shape).to(dtype);
       const Tensor sum = a + b, tanh_of_a = tanh(a), weighted = lerp(a, b, c), row = a.narrow(0, 0, 1);
@@ -51,6 +51,70 @@ TEST_CASE("pointwise ops give the same bits whatever the orders of their operand
         CHECK(equal(in_place.mul_(z), a * c));
         Tensor wide = laid_out(cat({a, a}, 0), orders[i]).narrow(0, 1, shape[0]);  // with gaps
         CHECK(equal(wide + y, cat({a, a}, 0).narrow(0, 1, shape[0]) + b));
+      }
+    }
+}
+
+TEST_CASE("integers, bools and comparisons give the same whatever the orders of their operands", "[ops][isa]") {
+  for (const DType dtype : {kInt64, kInt32, kUInt8, kBool, kFloat32, kFloat16})
+    for (const Shape& shape : kShapes) {
+      const auto numbers = [&] { return randint(0, dtype == kBool ? 2 : 100, shape).to(dtype); };
+      const Tensor a = numbers(), b = numbers(), divisors = (numbers() + 1).to(dtype), mask = rand(shape) < 0.5;
+      const auto orders = orders_of(shape.size());
+      for (size_t i = 0; i < orders.size(); ++i) {
+        const auto& other = orders[(i * 5 + 1) % orders.size()];
+        CAPTURE(dtype, shape, orders[i], other);
+        const Tensor x = laid_out(a, orders[i]), y = laid_out(b, other);
+        CHECK(equal(x < y, a < b));
+        CHECK(equal(logical_xor(x, y), logical_xor(a, b)));
+        CHECK(equal(logical_not(x), logical_not(a)));
+        CHECK(equal(where(laid_out(mask, other), x, y), where(mask, a, b)));
+        CHECK(equal(x.to(kFloat64), a.to(kFloat64)));
+        const Tensor wide = b.to(kFloat64), apart = abs(a.to(kFloat64) - wide);
+        CHECK(equal(isclose(x, y, 0.125, 2.3), apart <= 2.3 + 0.125 * abs(wide)));
+        if (dtype == kBool) continue;
+        const auto changed = [&](const Tensor& from, const auto& change) {
+          Tensor result = from.clone(), to = laid_out(from, orders[i]);
+          change(to), change(result);
+          CHECK(equal(to, result));
+        };
+        CHECK(equal(x * y, a * b));
+        CHECK(equal(clamp(x, 10, 50), maximum(minimum(a, 50), 10)));
+        changed(a, [&](Tensor& t) { t.add_(y); });
+        changed(a, [&](Tensor& t) { t.sub_(y, 3); });
+        changed(a, [&](Tensor& t) { t.neg_().abs_().add_(3).mul_(2).relu_().sign_().clamp_(0, 5); });
+        changed(a, [&](Tensor& t) { t.fmod_(laid_out(divisors, other)); });
+        changed(a, [&](Tensor& t) { t.floor_divide_(laid_out(divisors, other)).remainder_(7); });
+        if (!is_floating_point(dtype)) CHECK(equal(x & y, a & b));
+      }
+    }
+}
+
+TEST_CASE("gradients of pointwise ops are the same whatever the orders of the operands", "[ops][isa]") {
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16})
+    for (const Shape& shape : kShapes) {
+      const Tensor a = randn(shape).to(dtype), b = (rand(shape) + 1).to(dtype), slopes = randn(shape).to(dtype);
+      const auto gradients = [&](const Tensor& x, const Tensor& y, const Tensor& g) {
+        const Tensor u = x.detach().requires_grad_(), v = y.detach().requires_grad_();
+        const std::vector<Tensor> results = {-u,      u * 0.3, relu(u),        exp(u),           u * v,         u / v,
+                                             u.abs(), u - v,   add(u, v, 0.7), sub(u, v, 2),     lerp(u, v, 1), tanh(v),
+                                             sqrt(v), 3 / v,   maximum(u, v),  clamp(u, -1, 0.5)};
+        std::vector<Tensor> all;
+        for (const Tensor& result : results)
+          for (const Tensor& gradient : grad({result}, {u, v}, {g}, {.allow_unused = true})) all.push_back(gradient);
+        return all;
+      };
+      const auto expected = gradients(a, b, slopes);
+      const auto orders = orders_of(shape.size());
+      for (size_t i = 0; i < orders.size(); ++i) {
+        const auto &second = orders[(i * 5 + 1) % orders.size()], &third = orders[(i * 3 + 2) % orders.size()];
+        CAPTURE(dtype, shape, orders[i], second, third);
+        const auto got = gradients(laid_out(a, orders[i]), laid_out(b, second), laid_out(slopes, third));
+        for (size_t k = 0; k < got.size(); ++k) {
+          CAPTURE(k);
+          CHECK(got[k].defined() == expected[k].defined());
+          if (got[k].defined()) CHECK(equal(got[k], expected[k]));
+        }
       }
     }
 }

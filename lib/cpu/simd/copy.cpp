@@ -114,7 +114,10 @@ void copy_bytes(const View& from, const View& to) {
           };
           constexpr int64_t kUnit = sizeof(T);
           if (s[0] == kUnit && s[1] == 0) return void(std::fill_n(reinterpret_cast<T*>(p[0]), n, element<T>(p[1], 0)));
-          s[0] == kUnit&& s[1] == -kUnit ? move(kUnit, -kUnit) : move(s[0], s[1]);
+          if (s[0] == kUnit && s[1] == -kUnit) return move(kUnit, -kUnit);
+          if (s[0] == kUnit && s[1] == 2 * kUnit) return move(kUnit, 2 * kUnit);
+          if (s[0] == 2 * kUnit && s[1] == kUnit) return move(2 * kUnit, kUnit);
+          move(s[0], s[1]);
         });
       }
     });
