@@ -416,9 +416,12 @@ Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
     return [v, a = saved_if(needs_grad(b), a), b = SavedTensor(b)](Backward& back) {
       const Tensor& g = back.grad();
       if (back.needs(0)) back.set(0, g);
-      const Tensor divisor = to_compute(back.get(b)), vg = v == 1 ? to_compute(g) : v * to_compute(g);
-      if (back.needs(1)) back.set(1, (vg / divisor).to(g.dtype()));
-      if (back.needs(2)) back.set(2, (-vg * to_compute(back.get(a)) / square(divisor)).to(g.dtype()));
+      const Tensor divisor = back.get(b);
+      const bool is_quotient = v == 1 && divisor.dtype() == g.dtype();
+      if (back.needs(1))
+        back.set(1, is_quotient ? g / divisor : (v * to_compute(g) / to_compute(divisor)).to(g.dtype()));
+      if (back.needs(2))
+        back.set(2, (-v * to_compute(g) * to_compute(back.get(a)) / square(to_compute(divisor))).to(g.dtype()));
     };
   });
 }
