@@ -33,6 +33,24 @@ struct Source {
   }
 };
 
+/// A RowSource is a Source of contiguous or repeated elements, the latter as a vector of their own, so that its loads
+/// do not branch.
+template <class T>
+struct RowSource {
+  alignas(Arch::alignment()) T repeated[kWidth<T>];
+  const T* data;
+  int64_t step = 1;
+  RowSource(const T* at, int64_t stride) : data(at) {
+    if (stride != 0) return;
+    store(repeated, Batch<T>(*at));
+    data = repeated, step = 0;
+  }
+  RowSource(const RowSource&) = delete;
+  RowSource& operator=(const RowSource&) = delete;
+  Batch<T> load_at(int64_t i) const { return load(data + i * step); }
+  Batch<T> load_part_at(int64_t i, int64_t n) const { return load_part(data + i * step, n); }
+};
+
 /// y[i] = op(x[i]...) over n contiguous elements. The tail goes through a batch, too: scalar code could round
 /// differently, and an element's result would depend on its position.
 template <class T, class Op, class... In>
@@ -61,6 +79,9 @@ template <class T, size_t... I, class Op, class... Views>
   const View* const views[] = {&y, &x...};
   for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
     constexpr int64_t kUnit = sizeof(T);
+    if (s[0] == kUnit && ((s[I + 1] == 0 || s[I + 1] == kUnit) && ...))
+      return map_run<T>(op, n, reinterpret_cast<T*>(p[0]), 1,
+                        RowSource<T>(reinterpret_cast<const T*>(p[I + 1]), s[I + 1])...);
     map_run<T>(op, n, reinterpret_cast<T*>(p[0]), s[0] / kUnit,
                Source<T>{reinterpret_cast<const T*>(p[I + 1]), s[I + 1] / kUnit}...);
   });
