@@ -1,5 +1,7 @@
 // These functions convert half types by vectors, and call kernels that compute in float32 with them.
 #pragma once
+#include <cstring>
+
 #include "lib/base/half.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/batch.h"
@@ -43,6 +45,25 @@ Batch<float> load_wide(const Half* p) {
   return _mm_setr_ps(widen(p[0]), widen(p[1]), widen(p[2]), widen(p[3]));
 }
 #endif
+
+/// Returns every second lane of a vector, of which b overlaps the last lane of the first half, a.
+template <class V, size_t... i>
+V every_second_lane(const V& a, const V& b, std::index_sequence<i...>) {
+  return __builtin_shufflevector(a, b, (i < sizeof...(i) / 2 ? 2 * i : 2 * i + 1)...);
+}
+/// Returns a vector of every second element, widened: p[0], p[2], ….
+template <class T>
+Batch<Compute<T>> load_every_second_wide(const T* p) {
+  constexpr int64_t n = kWidth<Compute<T>>;
+  using Lane = std::conditional_t<std::is_floating_point_v<T>, T, int16_t>;
+  using Vector [[gnu::vector_size(n * sizeof(Lane)), gnu::may_alias]] = Lane;
+  // The second half is loaded so that nothing behind the last element is read.
+  Vector first, second;
+  std::memcpy(&first, p, sizeof(Vector));
+  std::memcpy(&second, p + n - 1, sizeof(Vector));
+  const Vector result = every_second_lane(first, second, std::make_index_sequence<n>());
+  return load_wide(reinterpret_cast<const T*>(&result));
+}
 /// Returns the first n elements, 0 < n < a vector's, widened; those beyond them are zero.
 template <class T>
 Batch<Compute<T>> load_part_wide(const T* p, int64_t n) {

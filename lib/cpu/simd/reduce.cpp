@@ -112,15 +112,31 @@ struct Row {
   /// Returns the vector of the elements from i on.
   Batch<Compute<E>> vector_at(int64_t i) const {
     if constexpr (std::is_same_v<Stride, int64_t>) {
-      using T = Compute<E>;
-      alignas(Arch::alignment()) T lanes[kWidth<T>];
-      for (int64_t k = 0; k < kWidth<T>; ++k) lanes[k] = at(i + k);
-      return Batch<T>::load_aligned(lanes);
+      if (stride == 2) return load_every_second_wide(data + 2 * i);
+      return part_at(i, kWidth<Compute<E>>);
     } else {
       return load_wide(data + i);
     }
   }
+  /// Returns n elements from i on, 0 < n ≤ a vector's; those beyond them are zero.
+  Batch<Compute<E>> part_at(int64_t i, int64_t n) const {
+    if constexpr (std::is_same_v<Stride, int64_t>) {
+      using T = Compute<E>;
+      alignas(Arch::alignment()) T lanes[kWidth<T>] = {};
+      for (int64_t k = 0; k < n; ++k) lanes[k] = at(i + k);
+      return Batch<T>::load_aligned(lanes);
+    } else {
+      return load_part_wide(data + i, n);
+    }
+  }
+  Row behind(int64_t offset) const { return {data + offset, stride}; }
 };
+
+/// Calls f(row) for the row of elements that are `stride` apart.
+template <class E, class F>
+auto with_row(const E* data, int64_t stride, const F& f) {
+  return stride == 1 ? f(Row<E>{data}) : f(Row<E, int64_t>{data, stride});
+}
 
 /// Returns the whole vectors of n ≤ kBlock elements of a row, reduced to one. The elements behind them are left out.
 template <class Op, class Elements, class Term = typename Op::Term>
@@ -155,9 +171,9 @@ double reduce_row(const Elements& x, int64_t n, const Term& term = {}) {
   return result;
 }
 
-/// y[0 … n) for n contiguous columns of x, n at most kColumns batches.
-template <class Op, class E, class Out>
-void reduce_columns(const Nest& rows, const E* x, int64_t n, Out* y, int64_t y_stride) {
+/// y[0 … n) for n columns, n at most kColumns batches. `first` is the first one of the rows.
+template <class Op, class E, class Stride, class Out>
+void reduce_columns(const Nest& rows, const Row<E, Stride>& first, int64_t n, Out* y, int64_t y_stride) {
   using T = Compute<E>;
   constexpr int64_t kStep = kWidth<T>;
   constexpr typename Op::Term term;
@@ -177,15 +193,15 @@ void reduce_columns(const Nest& rows, const E* x, int64_t n, Out* y, int64_t y_s
   for_each_point(rows, 1, [&](int64_t offset, int64_t) {
     for (int64_t begin = 0; begin < count; begin += kRows) {
       const int64_t end = begin + kRows < count ? begin + kRows : count;
-      const E* row = x + offset + begin * stride;
+      Row<E, Stride> row = first.behind(offset + begin * stride);
       if (n == kColumns * kStep) {
-        for (int64_t r = begin; r < end; ++r, row += stride)
-          for (int c = 0; c < kColumns; ++c) part[c] = Op::join(part[c], term(load_wide(row + c * kStep)));
+        for (int64_t r = begin; r < end; ++r, row.data += stride)
+          for (int c = 0; c < kColumns; ++c) part[c] = Op::join(part[c], term(row.vector_at(c * kStep)));
       } else {
         const int64_t whole = n / kStep, rest = n % kStep;
-        for (int64_t r = begin; r < end; ++r, row += stride) {
-          for (int64_t c = 0; c < whole; ++c) part[c] = Op::join(part[c], term(load_wide(row + c * kStep)));
-          if (rest) part[whole] = Op::join(part[whole], term(load_part_wide(row + whole * kStep, rest)));
+        for (int64_t r = begin; r < end; ++r, row.data += stride) {
+          for (int64_t c = 0; c < whole; ++c) part[c] = Op::join(part[c], term(row.vector_at(c * kStep)));
+          if (rest) part[whole] = Op::join(part[whole], term(row.part_at(whole * kStep, rest)));
         }
       }
       flush();
@@ -195,8 +211,9 @@ void reduce_columns(const Nest& rows, const E* x, int64_t n, Out* y, int64_t y_s
 }
 
 /// Reduces columns of which there are so few that `together` rows, which lie side by side in memory, fit into vectors.
-template <class Op, class E, class Out>
-void reduce_narrow_columns(const Nest& rows, const E* x, int64_t n, int64_t together, Out* y, int64_t y_stride) {
+template <class Op, class E, class Stride, class Out>
+void reduce_narrow_columns(const Nest& rows, const Row<E, Stride>& x, int64_t n, int64_t together, Out* y,
+                           int64_t y_stride) {
   constexpr int64_t kMax = kColumns * kWidth<Compute<E>>;
   double totals[kMax], rest[kMax];
   Nest part = rows;
@@ -206,7 +223,7 @@ void reduce_narrow_columns(const Nest& rows, const E* x, int64_t n, int64_t toge
   if (const int64_t done = part.sizes[0] * together; done < rows.sizes[0]) {
     part = rows;
     part.sizes[0] -= done;
-    reduce_columns<Op>(part, x + done * rows.x_strides[0], n, rest, 1);
+    reduce_columns<Op>(part, x.behind(done * rows.x_strides[0]), n, rest, 1);
     for (int64_t i = 0; i < n; ++i) totals[i] = Op::join(totals[i], rest[i]);
   }
   for (int64_t i = 0; i < n; ++i) y[i * y_stride] = static_cast<Out>(totals[i]);
@@ -214,8 +231,9 @@ void reduce_narrow_columns(const Nest& rows, const E* x, int64_t n, int64_t toge
 
 /// Reduces `rows` rows, `stride` apart, of n ≤ kBlock elements, with the bits of reduce_row(). Several rows lie in the
 /// lanes of vectors in the end.
-template <class Op, class E, class Out>
-void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, int64_t y_stride) {
+template <class Op, class E, class Stride, class Out>
+void reduce_rows(const Row<E, Stride>& first, int64_t stride, int64_t rows, int64_t n, Out* y, int64_t y_stride) {
+  constexpr bool kAdjacent = !std::is_same_v<Stride, int64_t>;
   using T = Compute<E>;
   using Total = typename Op::template Total<T>;
   constexpr int64_t kTogether = kWidth<T>;
@@ -223,18 +241,18 @@ void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, in
   T lanes[kTogether * kTogether];
   for (int64_t row = 0; row < rows; row += kTogether) {
     const int64_t count = std::min(kTogether, rows - row);
-    const E* const from = x + row * stride;
+    const Row<E, Stride> from = first.behind(row * stride);
     // The first `done` elements of each row lie in lanes, as `vectors` vectors.
     int64_t done = n / kTogether * kTogether, vectors = done ? kTogether : 0;
-    if constexpr (std::is_same_v<E, T>)
+    if constexpr (kAdjacent && std::is_same_v<E, T>)
       if (n <= kTogether) {
-        rows_to_lanes(from, stride, done = vectors = n, count, lanes);
+        rows_to_lanes(from.data, stride, done = vectors = n, count, lanes);
         for (int64_t k = 0; k < vectors; ++k) store(lanes + k * kTogether, term(load(lanes + k * kTogether)));
       }
-    if (n > kTogether || !std::is_same_v<E, T>) {
+    if (n > kTogether || !kAdjacent || !std::is_same_v<E, T>) {
       Batch<T> parts[kTogether];
       for (int64_t r = 0; r < kTogether; ++r)
-        parts[r] = r < count ? reduce_vectors<Op>(Row<E>{from + r * stride}, 0, n) : Batch<T>(T(0));
+        parts[r] = r < count ? reduce_vectors<Op>(from.behind(r * stride), 0, n) : Batch<T>(T(0));
       transpose(parts);
       for (int64_t k = 0; k < kTogether; ++k) store(lanes + k * kTogether, parts[k]);
     }
@@ -249,7 +267,7 @@ void reduce_rows(const E* x, int64_t stride, int64_t rows, int64_t n, Out* y, in
         for (int64_t r = 0; r < kTogether; ++r) results[r] = Op::join(results[r], Total(lanes[k * kTogether + r]));
     }
     for (int64_t r = 0; r < count; ++r) {
-      for (int64_t i = done; i < n; ++i) results[r] = Op::join(results[r], Total(term(widen(from[r * stride + i]))));
+      for (int64_t i = done; i < n; ++i) results[r] = Op::join(results[r], Total(term(from.behind(r * stride).at(i))));
       y[(row + r) * y_stride] = static_cast<Out>(results[r]);
     }
   }
@@ -263,8 +281,8 @@ double reduce_nest(const Nest& rows, const E* x) {
   double total = Op::template start<double>;
   if (stride != 1 || n > kBlock<T> / 2 || rows.rank == 1) {
     for_each_point(rows, 1, [&](int64_t offset, int64_t) {
-      total = Op::join(total, stride == 1 ? reduce_row<Op>(Row<E>{x + offset}, n)
-                                          : reduce_row<Op>(Row<E, int64_t>{x + offset, stride}, n));
+      const double row = with_row(x + offset, stride, [&](const auto& row) { return reduce_row<Op>(row, n); });
+      total = Op::join(total, row);
     });
     return total;
   }
@@ -298,23 +316,26 @@ void reduce_part(const View& x, const View& y) {
     return;
   }
   const Reduction r(x, y);
-  if (r.columns && r.kept.x_strides[0] == 1) {
+  const int64_t width = r.kept.sizes[0], y_stride = r.kept.y_strides[0];
+  if (r.columns && r.kept.x_strides[0] != 0) {
     constexpr int64_t kStep = kColumns * kWidth<Compute<E>>;
-    const int64_t together = r.gone.x_strides[0] == r.kept.sizes[0] ? kStep / r.kept.sizes[0] : 1;
+    const int64_t column = r.kept.x_strides[0], together = r.gone.x_strides[0] == column * width ? kStep / width : 1;
     for_each_point(r.kept, 1, [&](int64_t x_offset, int64_t y_offset) {
-      const int64_t n = r.kept.sizes[0], stride = r.kept.y_strides[0];
-      if (together > 1 && together <= r.gone.sizes[0])
-        return reduce_narrow_columns<Op>(r.gone, from + x_offset, n, together, to + y_offset, stride);
-      for (int64_t i = 0; i < n; i += kStep)
-        reduce_columns<Op>(r.gone, from + x_offset + i, i + kStep < n ? kStep : n - i, to + y_offset + i * stride,
-                           stride);
+      with_row(from + x_offset, column, [&](const auto& row) {
+        if (together > 1 && together <= r.gone.sizes[0])
+          return reduce_narrow_columns<Op>(r.gone, row, width, together, to + y_offset, y_stride);
+        for (int64_t i = 0; i < width; i += kStep)
+          reduce_columns<Op>(r.gone, row.behind(i * column), std::min(kStep, width - i), to + y_offset + i * y_stride,
+                             y_stride);
+      });
     });
     return;
   }
   const int64_t n = r.gone.sizes[0];
-  if (r.gone.rank == 1 && r.gone.x_strides[0] == 1 && n <= kBlock<Compute<E>> && r.kept.sizes[0] >= 4)
+  if (r.gone.rank == 1 && r.gone.x_strides[0] != 0 && n <= kBlock<Compute<E>> && width >= 4)
     return for_each_point(r.kept, 1, [&](int64_t x_offset, int64_t y_offset) {
-      reduce_rows<Op>(from + x_offset, r.kept.x_strides[0], r.kept.sizes[0], n, to + y_offset, r.kept.y_strides[0]);
+      with_row(from + x_offset, r.gone.x_strides[0],
+               [&](const auto& row) { reduce_rows<Op>(row, r.kept.x_strides[0], width, n, to + y_offset, y_stride); });
     });
   for_each_point(r.kept, 0, [&](int64_t x_offset, int64_t y_offset) {
     to[y_offset] = static_cast<Out>(reduce_nest<Op>(r.gone, from + x_offset));
