@@ -43,28 +43,135 @@ Nest other_dims(const View& x, int dim, const View& y) {
   return nest;
 }
 
+/// Returns whether it is better to read elements that are `stride` apart one after the other than those `other` apart.
+bool is_nearer(int64_t stride, int64_t other) {
+  return stride == 1 || (stride != 0 && std::abs(stride) < std::abs(other));
+}
+
 /// Calls f(parts) for parts of the views if the last one has many lines along dim, and returns whether it does.
 template <size_t count, class F>
 bool divided(const View* const (&views)[count], int dim, const F& f) {
   return views[count - 1]->numel > part_size && for_each_part(views, 1u << dim, f);
 }
 
-void arg_reduce_part(bool largest, const View& x, int dim, const View& y) {
-  if (x.numel == 0) return;
+/// This many lines of a scan have their totals kept at a time, and this many elements of a line of a half type are
+/// converted at once.
+constexpr int64_t kLines = 256;
+
+/// Value<T> is the type that elements of type T are read and written as.
+template <class T>
+using Value = std::conditional_t<std::is_integral_v<T>, T, Compute<T>>;
+template <class T>
+constexpr bool kIsHalf = !std::is_same_v<T, Value<T>>;
+
+template <class T>
+void copy_strided(const T* from, int64_t stride, int64_t n, T* to) {
+  const auto copy_by = [&](int64_t step) {
+    for (int64_t i = 0; i < n; ++i) to[i] = from[i * step];
+  };
+  stride == 2 ? copy_by(2) : copy_by(stride);  // the compiler vectorises the former
+}
+
+/// Returns n ≤ kLines elements as numbers: where they lie if they can be read there, or else copies in `buffer`.
+template <class T>
+const Value<T>* read_line(const T* from, int64_t stride, int64_t n, Value<T>* buffer) {
+  if constexpr (kIsHalf<T>) {
+    T elements[kLines];
+    if (stride != 1) copy_strided(from, stride, n, elements), from = elements;
+    convert(from, buffer, n);
+  } else {
+    if (stride == 1) return from;
+    copy_strided(from, stride, n, buffer);
+  }
+  return buffer;
+}
+
+/// Writes n ≤ kLines numbers as elements.
+template <class T>
+void write_line(const Value<T>* from, int64_t n, T* to, int64_t stride) {
+  if constexpr (kIsHalf<T>) {
+    if (stride == 1) return convert(from, to, n);
+    T elements[kLines];
+    convert(from, elements, n);
+    for (int64_t i = 0; i < n; ++i) to[i * stride] = elements[i];
+  } else {
+    if (stride == 1) return void(std::copy_n(from, n, to));
+    for (int64_t i = 0; i < n; ++i) to[i * stride] = from[i];
+  }
+}
+
+/// Place<T> is the type of positions that is as wide as elements are, so that the compiler vectorises loops over both.
+template <class T>
+using Place = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
+
+/// Finds the extremes of `count` ≤ kLines columns, each of n elements, and the first positions at which they are.
+template <bool largest, class T>
+void find_extremes(const T* from, int64_t n, int64_t row_stride, int64_t count, int64_t column_stride,
+                   Value<T>* __restrict best, Place<T>* __restrict at) {
+  Value<T> buffer[kLines];
+  std::copy_n(read_line(from, column_stride, count, buffer), count, best);
+  std::fill_n(at, count, Place<T>(0));
+  for (int64_t i = 1; i < n; ++i) {
+    const Value<T>* const row = read_line(from + i * row_stride, column_stride, count, buffer);
+    for (int64_t j = 0; j < count; ++j) {
+      const Value<T> value = row[j], before = best[j];
+      // NaN replaces every number, and nothing replaces it.
+      const bool better = !(largest ? value <= before : value >= before) & (before == before);
+      best[j] = better ? value : before;
+      at[j] = better ? static_cast<Place<T>>(i) : at[j];
+    }
+  }
+}
+
+/// Returns the position of the extreme of a line of n ≥ kLanes elements, which is read as a matrix of kLanes columns.
+template <bool largest, int64_t kLanes, class T>
+int64_t extreme_of_line(const T* from, int64_t n, int64_t stride) {
+  Value<T> best[kLanes];
+  Place<T> at[kLanes];
+  find_extremes<largest>(from, n / kLanes, kLanes * stride, kLanes, stride, best, at);
+  int64_t position = at[0] * kLanes;
+  Value<T> top = best[0];
+  for (int64_t lane = 1; lane < kLanes; ++lane) {
+    const int64_t i = at[lane] * kLanes + lane;
+    if (beats(largest, best[lane], top) || (i < position && !beats(largest, top, best[lane])))
+      top = best[lane], position = i;
+  }
+  for (int64_t i = n / kLanes * kLanes; i < n; ++i)
+    if (const Value<T> value = value_of(from[i * stride]); beats(largest, value, top)) top = value, position = i;
+  return position;
+}
+
+template <bool largest, class T>
+void arg_reduce_of(const View& x, int dim, const View& y) {
+  constexpr int64_t kFew = 64;
   const bool scalar = x.shape.empty();
   const int64_t n = scalar ? 1 : x.shape[dim], stride = scalar ? 0 : x.strides[dim];
+  const Nest nest = other_dims(x, dim, y);
+  const bool columns = nest.sizes[0] >= kFew && is_nearer(nest.x_strides[0], stride);
+  if (n >= kFew && (!columns || n > std::numeric_limits<int32_t>::max()))
+    return for_each_point(nest, 0, [&](int64_t x_offset, int64_t y_offset) {
+      const T* const line = x.as<const T>() + x_offset;
+      y.as<int64_t>()[y_offset] = n < 16 * kLines ? extreme_of_line<largest, kFew>(line, n, stride)
+                                                  : extreme_of_line<largest, kLines>(line, n, stride);
+    });
+  for_each_point(nest, 1, [&](int64_t x_offset, int64_t y_offset) {
+    Value<T> best[kLines];
+    Place<T> at[kLines];
+    for (int64_t begin = 0; begin < nest.sizes[0]; begin += kLines) {
+      const int64_t count = std::min(kLines, nest.sizes[0] - begin);
+      find_extremes<largest>(x.as<const T>() + x_offset + begin * nest.x_strides[0], n, stride, count,
+                             nest.x_strides[0], best, at);
+      int64_t* const to = y.as<int64_t>() + y_offset + begin * nest.y_strides[0];
+      for (int64_t j = 0; j < count; ++j) to[j * nest.y_strides[0]] = at[j];
+    }
+  });
+}
+
+void arg_reduce_part(bool largest, const View& x, int dim, const View& y) {
+  if (x.numel == 0) return;
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    for_each_point(other_dims(x, dim, y), 0, [&](int64_t x_offset, int64_t y_offset) {
-      const T* row = x.as<const T>() + x_offset;
-      int64_t position = 0;
-      auto best = value_of(row[0]);
-      for (int64_t i = 1; i < n; ++i) {
-        const auto value = value_of(row[i * stride]);
-        if (beats(largest, value, best)) best = value, position = i;
-      }
-      y.as<int64_t>()[y_offset] = position;
-    });
+    largest ? arg_reduce_of<true, T>(x, dim, y) : arg_reduce_of<false, T>(x, dim, y);
   });
 }
 
@@ -91,43 +198,64 @@ double log_add_exp(double a, double b) {
   return low == high && std::isinf(low) ? low : high + std::log1p(std::exp(low - high));
 }
 
-/// This many lines of a scan have their totals kept at a time, and this many elements of a line of a half type are
-/// converted at once.
-constexpr int64_t kLines = 256;
+/// Returns whether lines are nearer to each other than the elements of one, in x or in the result y.
+bool is_side_by_side(const Nest& nest, int64_t x_stride, int64_t y_stride) {
+  return nest.sizes[0] > 1 && (is_nearer(nest.x_strides[0], x_stride) || is_nearer(nest.y_strides[0], y_stride));
+}
 
-/// The innermost dimension of `nest` is that of adjacent elements in both views.
-bool is_side_by_side(const Nest& nest) { return nest.sizes[0] > 1 && nest.x_strides[0] == 1 && nest.y_strides[0] == 1; }
+/// A Tile holds some elements of a few lines side by side, so that each line's are written one after the other.
+template <class V>
+struct Tile {
+  static constexpr int64_t kTileLines = 16, kElements = 64;
+  V data[kElements * kTileLines];
+  V* row(int64_t i) { return data + i % kElements * kTileLines; }
+  /// Writes the elements up to that of index i, of lines that begin at `to`, if the tile is full or i is the last one.
+  template <class T>
+  void write_up_to(int64_t i, int64_t n, int64_t lines, T* to, int64_t stride, int64_t line_stride) const {
+    const int64_t begin = i / kElements * kElements, count = i + 1 - begin;
+    if (count < kElements && i + 1 < n) return;
+    for (int64_t line = 0; line < lines; ++line) {
+      V elements[kElements];
+      for (int64_t k = 0; k < count; ++k) elements[k] = data[k * kTileLines + line];
+      write_line(elements, count, to + line * line_stride + begin * stride, stride);
+    }
+  }
+};
 
-/// Value<T> is the type that elements of type T are read and written as.
-template <class T>
-using Value = std::conditional_t<std::is_integral_v<T>, T, Compute<T>>;
-template <class T>
-constexpr bool kIsHalf = !std::is_same_v<T, Value<T>>;
+/// Returns how many lines are scanned at once: few where each of them needs a part of the first-level cache.
+int64_t lines_at_once(const Nest& nest) {
+  return nest.y_strides[0] == 1 && std::abs(nest.x_strides[0]) <= 2 ? kLines : Tile<float>::kTileLines;
+}
 
 template <class T, class Total, class Join>
 void scan_side_by_side(const Nest& nest, int64_t n, int64_t x_stride, const T* x, int64_t y_stride, T* y, Total start,
                        const Join& join) {
+  const int64_t together = lines_at_once(nest), x_line = nest.x_strides[0], y_line = nest.y_strides[0];
   for_each_point(nest, 1, [&](int64_t x_offset, int64_t y_offset) {
-    for (int64_t begin = 0; begin < nest.sizes[0]; begin += kLines) {
-      const int64_t count = std::min(kLines, nest.sizes[0] - begin);
+    for (int64_t begin = 0; begin < nest.sizes[0]; begin += together) {
+      const int64_t count = std::min(together, nest.sizes[0] - begin);
       Total totals[kLines];
       std::fill_n(totals, count, start);
-      const T* from = x + x_offset + begin;
-      T* to = y + y_offset + begin;
-      for (int64_t i = 0; i < n; ++i, from += x_stride, to += y_stride) {
-        const auto scan_row = [&](const Value<T>* in, Value<T>* out) {
+      const T* from = x + x_offset + begin * x_line;
+      T* const to = y + y_offset + begin * y_line;
+      Value<T> buffer[kLines];
+      Tile<Value<T>> tile;
+      for (int64_t i = 0; i < n; ++i, from += x_stride) {
+        const Value<T>* const in = read_line(from, x_line, count, buffer);
+        const auto scan_row = [&](Value<T>* out) {
           for (int64_t j = 0; j < count; ++j) {
             totals[j] = join(totals[j], static_cast<Total>(in[j]));
             out[j] = static_cast<Value<T>>(totals[j]);
           }
         };
-        if constexpr (kIsHalf<T>) {
-          float row[kLines];
-          convert(from, row, count);
-          scan_row(row, row);
-          convert(row, to, count);
+        if (y_line != 1) {
+          scan_row(tile.row(i));
+          tile.write_up_to(i, n, count, to, y_stride, y_line);
+        } else if constexpr (kIsHalf<T>) {
+          scan_row(buffer);
+          convert(buffer, to + i * y_stride, count);
         } else {
-          scan_row(from, to);
+          scan_row(to + i * y_stride);
         }
       }
     }
@@ -152,18 +280,12 @@ template <class T, class Total, class Join>
 void scan_line(int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stride, Total total, const Join& join) {
   if constexpr (!kIsHalf<T>) {
     scan_run(n, from, x_stride, to, y_stride, total, join);
-  } else if (x_stride == 1 && y_stride == 1) {
+  } else {
     float buffer[kLines];
     for (int64_t begin = 0; begin < n; begin += kLines) {
       const int64_t count = std::min(kLines, n - begin);
-      convert(from + begin, buffer, count);
-      total = scan_run(count, buffer, 1, buffer, 1, total, join);
-      convert(buffer, to + begin, count);
-    }
-  } else {
-    for (int64_t i = 0; i < n; ++i) {
-      total = join(total, static_cast<Total>(widen(from[i * x_stride])));
-      to[i * y_stride] = T(static_cast<float>(total));
+      total = scan_run(count, read_line(from + begin * x_stride, x_stride, count, buffer), 1, buffer, 1, total, join);
+      write_line(buffer, count, to + begin * y_stride, y_stride);
     }
   }
 }
@@ -195,7 +317,9 @@ void scan(ScanOp op, const View& x, int dim, const View& y) {
     using Total = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
     const auto run = [&](Total start, auto join) {
       const Nest nest = other_dims(x, dim, y);
-      if (!x.shape.empty() && is_side_by_side(nest))
+      // Numbers of other types are scanned four lines at a time where these do not lie side by side in the result.
+      if (!x.shape.empty() && (kIsHalf<T> || nest.y_strides[0] == 1) &&
+          is_side_by_side(nest, x.strides[dim], y.strides[dim]))
         return scan_side_by_side(nest, x.shape[dim], x.strides[dim], x.as<const T>(), y.strides[dim], y.as<T>(), start,
                                  join);
       const T* from[kTogether];
@@ -270,28 +394,61 @@ template <class T>
 void extremes_side_by_side(bool largest, const Nest& nest, const View& x, int dim, const View& values,
                            const View& indices) {
   const int64_t n = x.shape[dim], x_stride = x.strides[dim], y_stride = values.strides[dim];
+  const int64_t together = lines_at_once(nest), x_line = nest.x_strides[0];
   const auto run = [&](auto is_better) {
     for_each_point(nest, 1, [&](int64_t x_offset, int64_t y_offset) {
-      for (int64_t begin = 0; begin < nest.sizes[0]; begin += kLines) {
-        const int64_t count = std::min(kLines, nest.sizes[0] - begin);
-        const T* from = x.as<const T>() + x_offset + begin;
-        T* to = values.as<T>() + y_offset + begin;
-        int64_t *at = indices.as<int64_t>() + y_offset + begin, positions[kLines] = {};
-        T best[kLines];
-        std::copy_n(from, count, best);
-        for (int64_t i = 0; i < n; ++i, from += x_stride, to += y_stride, at += y_stride) {
+      for (int64_t begin = 0; begin < nest.sizes[0]; begin += together) {
+        const int64_t count = std::min(together, nest.sizes[0] - begin), first = y_offset + begin;
+        const T* from = x.as<const T>() + x_offset + begin * x_line;
+        T* const to = values.as<T>() + first;
+        int64_t* const at = indices.as<int64_t>() + first;
+        Place<T> positions[kLines] = {};
+        Value<T> buffer[kLines], best[kLines];
+        std::copy_n(read_line(from, x_line, count, buffer), count, best);
+        for (int64_t i = 0; i < n; ++i, from += x_stride) {
+          const Value<T>* const row = read_line(from, x_line, count, buffer);
           for (int64_t j = 0; j < count; ++j) {
-            const bool better = is_nan(from[j]) || is_better(from[j], best[j]);
-            best[j] = better ? from[j] : best[j];
-            positions[j] = better ? i : positions[j];
-            to[j] = best[j];
-            at[j] = positions[j];
+            const bool better = is_nan(row[j]) || is_better(row[j], best[j]);
+            best[j] = better ? row[j] : best[j];
+            positions[j] = better ? static_cast<Place<T>>(i) : positions[j];
           }
+          write_line(best, count, to + i * y_stride, 1);
+          std::copy_n(positions, count, at + i * y_stride);
         }
       }
     });
   };
-  largest ? run([](T a, T b) { return a >= b; }) : run([](T a, T b) { return a <= b; });
+  using V = Value<T>;
+  largest ? run([](V a, V b) { return a >= b; }) : run([](V a, V b) { return a <= b; });
+}
+
+template <bool largest, class T>
+void extremes_of_line(int64_t n, const T* from, int64_t x_stride, T* to, int64_t* at, int64_t stride) {
+  Value<T> buffer[kLines], bests[kLines], best = value_of(from[0]);
+  int64_t position = 0;
+  for (int64_t begin = 0; begin < n; begin += kLines) {
+    const int64_t count = std::min(kLines, n - begin);
+    const auto scan_by = [&](const auto* line, int64_t x_step, Value<T>* values, int64_t value_step, int64_t step) {
+      for (int64_t i = 0; i < count; ++i) {
+        const Value<T> value = value_of(line[i * x_step]);
+        if (is_nan(value) || (largest ? value >= best : value <= best)) best = value, position = begin + i;
+        values[i * value_step] = best;
+        at[(begin + i) * step] = position;
+      }
+    };
+    const auto scan_to = [&](Value<T>* values, int64_t value_step, int64_t step) {
+      if (x_stride == 1 || x_stride == 2)
+        scan_by(read_line(from + begin * x_stride, x_stride, count, buffer), 1, values, value_step, step);
+      else
+        scan_by(from + begin * x_stride, x_stride, values, value_step, step);
+    };
+    if constexpr (kIsHalf<T>) {
+      stride == 1 ? scan_to(bests, 1, 1) : scan_to(bests, 1, stride);
+      write_line(bests, count, to + begin * stride, stride);
+    } else {
+      stride == 1 ? scan_to(to + begin, 1, 1) : scan_to(to + begin * stride, stride, stride);
+    }
+  }
 }
 
 void cum_extreme(bool largest, const View& x, int dim, const View& values, const View& indices) {
@@ -302,21 +459,13 @@ void cum_extreme(bool largest, const View& x, int dim, const View& values, const
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     const Nest nest = other_dims(x, dim, values);
-    if constexpr (std::is_arithmetic_v<T>)
-      if (!x.shape.empty() && is_side_by_side(nest))
-        return extremes_side_by_side<T>(largest, nest, x, dim, values, indices);
+    if (!x.shape.empty() && x.shape[dim] <= std::numeric_limits<Place<T>>::max() && nest.y_strides[0] == 1 &&
+        is_side_by_side(nest, x.strides[dim], values.strides[dim]))
+      return extremes_side_by_side<T>(largest, nest, x, dim, values, indices);
     for_each_line<T>(x, dim, values, [&](int64_t n, const T* from, int64_t x_stride, T* to, int64_t stride) {
-      int64_t* at = indices.as<int64_t>() + (to - values.as<T>());
-      int64_t position = 0;
-      T element = from[0];
-      auto best = value_of(element);
-      for (int64_t i = 0; i < n; ++i) {
-        const auto value = value_of(from[i * x_stride]);
-        if (is_nan(value) || (largest ? value >= best : value <= best))
-          best = value, element = from[i * x_stride], position = i;
-        to[i * stride] = element;
-        at[i * stride] = position;
-      }
+      int64_t* const at = indices.as<int64_t>() + (to - values.as<T>());
+      largest ? extremes_of_line<true>(n, from, x_stride, to, at, stride)
+              : extremes_of_line<false>(n, from, x_stride, to, at, stride);
     });
   });
 }
