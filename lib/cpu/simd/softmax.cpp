@@ -7,6 +7,7 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/batch.h"
 #include "lib/cpu/simd/halves.h"
+#include "lib/cpu/simd/transpose.h"
 #include "lib/device/kernels/id_check.h"
 
 // Softmax, log-softmax and cross entropy along a dimension, and their gradients. Along the last one they are computed
@@ -34,24 +35,39 @@ struct Row {
   }
 };
 
-template <class T>
-T largest(const T* x, int64_t n) {
-  const Batch<T> lowest(-std::numeric_limits<T>::infinity());
-  Batch<T> result = lowest;
-  for (int64_t i = 0; i < n; i += kWidth<T>) {
-    const Batch<T> v = Row<T>::load_at(x + i, n - i, lowest);
-    result = select((v > result) | (v != v), v, result);
+/// Lanes are those of B vectors.
+template <class T, int B>
+struct Lanes {
+  alignas(Arch::alignment()) T data[B * kWidth<T>];
+  Lanes() = default;
+  explicit Lanes(const std::array<Batch<T>, B>& batches) {
+    for (int b = 0; b < B; ++b) batches[b].store_aligned(data + b * kWidth<T>);
   }
-  alignas(Arch::alignment()) T lanes[kWidth<T>];
-  result.store_aligned(lanes);
-  T all = lanes[0];
-  for (T lane : lanes) all = lane > all || lane != lane ? lane : all;
-  return all;
+  Batch<T> operator[](int b) const { return Batch<T>::load_aligned(data + b * kWidth<T>); }
+};
+
+template <class T>
+Batch<T> log_of(const Batch<T>& x) {
+  return log(x);
 }
 
-/// y = exp(x - shift); returns the sum.
 template <class T>
-T exp_row(const T* x, T* y, int64_t n, T shift) {
+Batch<T> larger(const Batch<T>& a, const Batch<T>& b) {
+  return select((b > a) | (b != b), b, a);
+}
+
+/// Returns the maxima of the lanes of a row.
+template <class T>
+Batch<T> max_of_row(const T* x, int64_t n) {
+  const Batch<T> lowest(-std::numeric_limits<T>::infinity());
+  Batch<T> result = lowest;
+  for (int64_t i = 0; i < n; i += kWidth<T>) result = larger(result, Row<T>::load_at(x + i, n - i, lowest));
+  return result;
+}
+
+/// y = exp(x - shift); returns the sums of the lanes.
+template <class T>
+Batch<T> exp_row(const T* x, T* y, int64_t n, T shift) {
   Batch<T> sum(T(0));
   for (int64_t i = 0; i < n; i += kWidth<T>) {
     const Batch<T> e =
@@ -59,12 +75,7 @@ T exp_row(const T* x, T* y, int64_t n, T shift) {
     sum += e;
     if (y) Row<T>::store_at(y + i, e, n - i);
   }
-  return hadd(sum);
-}
-
-template <class T>
-T log_of(T x) {
-  return log(Batch<T>(x)).get(0);
+  return sum;
 }
 
 template <class T, class Op>
@@ -74,13 +85,14 @@ void map_row(const Op& op, int64_t n, T* y, const T* a, const T* b) {
     Row<T>::store_at(y + i, op(Row<T>::load_at(a + i, n - i, zero), Row<T>::load_at(b + i, n - i, zero)), n - i);
   }
 }
+/// Returns the sums of the lanes of op(a, b).
 template <class T, class Op>
-T sum_row(const Op& op, int64_t n, const T* a, const T* b) {
+Batch<T> sum_row(const Op& op, int64_t n, const T* a, const T* b) {
   const Batch<T> zero(T(0));
   Batch<T> sum = zero;
   for (int64_t i = 0; i < n; i += kWidth<T>)
     sum += op(Row<T>::load_at(a + i, n - i, zero), Row<T>::load_at(b + i, n - i, zero));
-  return hadd(sum);
+  return sum;
 }
 
 /// Calls f(row, n) for the rows, of n elements, of a contiguous view.
@@ -94,61 +106,121 @@ void for_each_row(const View& x, int64_t n, const F& f) {
 
 int64_t row_length(const View& x) { return x.shape.size() ? x.shape.back() : 1; }
 
+/// Some rows of n elements, from element `first` on, of which each has a number in a lane of vectors.
+template <class T>
+struct Rows {
+  int64_t first, count, n;
+
+  /// Returns the numbers that join() makes of the lanes of lanes_of(offset, row), the lane's number included.
+  template <class LanesOf, class Join>
+  Batch<T> reduce(const LanesOf& lanes_of, const Join& join) const {
+    Batch<T> parts[kWidth<T>];
+    for (int64_t row = 0; row < kWidth<T>; ++row)
+      parts[row] = row < count ? lanes_of(first + row * n, row) : Batch<T>(T(1));
+    transpose(parts);
+    for (int64_t step = kWidth<T> / 2; step > 0; step /= 2)
+      for (int64_t i = 0; i < step; ++i) parts[i] = join(parts[i], parts[i + step]);
+    return parts[0];
+  }
+  template <class LanesOf>
+  Batch<T> sum(const LanesOf& lanes_of) const {
+    return reduce(lanes_of, [](const Batch<T>& a, const Batch<T>& b) { return a + b; });
+  }
+  template <class LanesOf>
+  Batch<T> max(const LanesOf& lanes_of) const {
+    return reduce(lanes_of, larger<T>);
+  }
+  template <class F>
+  void for_each(const F& f) const {
+    for (int64_t row = 0; row < count; ++row) f(first + row * n, row);
+  }
+};
+
+/// Calls f(rows) for groups of rows, of n elements, that stay in the first-level cache.
+template <class T, class F>
+void for_each_rows(const View& x, int64_t n, const F& f) {
+  constexpr int64_t kElements = 2048;
+  if (x.numel == 0) return;
+  const int64_t together = std::clamp<int64_t>(kElements / n, 1, kWidth<T>);
+  for_each_range(x.numel / n, n, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row += together) f(Rows<T>{row * n, std::min(together, end - row), n});
+  });
+}
+
 template <class T>
 void softmax_rows(bool log, const View& x, const View& y) {
-  for_each_row(x, row_length(x), [&](int64_t row, int64_t n) {
-    const T* from = x.as<const T>() + row * n;
-    T* to = y.as<T>() + row * n;
-    const T shift = largest(from, n);
-    const T sum = exp_row(from, log ? nullptr : to, n, shift);
-    if (log) {
-      const Batch<T> a(shift), b(log_of(sum));
-      map_row([&](auto v, auto) { return v - a - b; }, n, to, from, from);
-    } else {
-      const Batch<T> scale(T(1) / sum);
-      map_row([&](auto v, auto) { return v * scale; }, n, to, to, to);
-    }
+  const T* const from = x.as<const T>();
+  T* const to = y.as<T>();
+  for_each_rows<T>(x, row_length(x), [&](const Rows<T>& rows) {
+    const int64_t n = rows.n;
+    const Lanes<T, 1> shifts({rows.max([&](int64_t at, int64_t) { return max_of_row(from + at, n); })});
+    const Batch<T> sums = rows.sum(
+        [&](int64_t at, int64_t row) { return exp_row(from + at, log ? nullptr : to + at, n, shifts.data[row]); });
+    const Lanes<T, 1> scales({log ? log_of(sums) : Batch<T>(T(1)) / sums});
+    rows.for_each([&](int64_t at, int64_t row) {
+      const Batch<T> shift(shifts.data[row]), scale(scales.data[row]);
+      if (log)
+        map_row([&](auto v, auto) { return v - shift - scale; }, n, to + at, from + at, from + at);
+      else
+        map_row([&](auto v, auto) { return v * scale; }, n, to + at, to + at, to + at);
+    });
   });
 }
 
 template <class T>
 void softmax_grad_rows(bool log, const View& g, const View& y, const View& gx) {
-  for_each_row(g, row_length(g), [&](int64_t row, int64_t n) {
-    const T *grad = g.as<const T>() + row * n, *out = y.as<const T>() + row * n;
-    T* to = gx.as<T>() + row * n;
-    if (log) {
-      const Batch<T> sum(sum_row([](auto a, auto) { return a; }, n, grad, out));
-      map_row([&](auto a, auto b) { return a - exp(b) * sum; }, n, to, grad, out);
-    } else {
-      const Batch<T> sum(sum_row([](auto a, auto b) { return a * b; }, n, grad, out));
-      map_row([&](auto a, auto b) { return b * (a - sum); }, n, to, grad, out);
-    }
+  const T *const grad = g.as<const T>(), *const out = y.as<const T>();
+  T* const to = gx.as<T>();
+  for_each_rows<T>(g, row_length(g), [&](const Rows<T>& rows) {
+    const int64_t n = rows.n;
+    const Lanes<T, 1> sums({rows.sum([&](int64_t at, int64_t) {
+      return log ? sum_row([](auto a, auto) { return a; }, n, grad + at, out + at)
+                 : sum_row([](auto a, auto b) { return a * b; }, n, grad + at, out + at);
+    })});
+    rows.for_each([&](int64_t at, int64_t row) {
+      const Batch<T> sum(sums.data[row]);
+      if (log)
+        map_row([&](auto a, auto b) { return a - exp(b) * sum; }, n, to + at, grad + at, out + at);
+      else
+        map_row([&](auto a, auto b) { return b * (a - sum); }, n, to + at, grad + at, out + at);
+    });
   });
 }
 
 template <class T>
 void cross_entropy_rows(double smoothing, const View& logits, const View& target, const View& loss, const View* norms) {
-  for_each_row(logits, logits.shape[1], [&](int64_t row, int64_t n) {
-    const T* from = logits.as<const T>() + row * n;
-    const int64_t id = target.as<const int64_t>()[row];
-    T* norm = norms ? norms->as<T>() + 2 * row : nullptr;
-    if (id < 0) {
-      if (norm) norm[0] = norm[1] = 0;
-      loss.as<T>()[row] = 0;
-      return;
-    }
-    const T shift = largest(from, n);
-    const T picked = from[id];
-    const T sum = exp_row(from, static_cast<T*>(nullptr), n, shift);
-    if (norm) norm[0] = shift, norm[1] = T(1) / sum;
-    T expected = picked - shift;
-    if (smoothing != 0) {  // label smoothing: part of the picked logit is replaced by the mean of all
-      Batch<T> total(T(0));
-      for (int64_t i = 0; i < n; i += kWidth<T>)
-        total += Row<T>::load_at(from + i, n - i, Batch<T>(shift)) - Batch<T>(shift);
-      expected = T(1 - smoothing) * expected + T(smoothing) * (hadd(total) / T(n));
-    }
-    loss.as<T>()[row] = log_of(sum) - expected;
+  const T* const from = logits.as<const T>();
+  for_each_rows<T>(logits, logits.shape[1], [&](const Rows<T>& rows) {
+    const int64_t n = rows.n, first = rows.first / n;
+    const int64_t* const ids = target.as<const int64_t>() + first;
+    T* const losses = loss.as<T>() + first;
+    // Rows that do not count are not read.
+    const auto if_counted = [&](const auto& lanes_of) {
+      return [&](int64_t at, int64_t row) { return ids[row] < 0 ? Batch<T>(T(1)) : lanes_of(at, row); };
+    };
+    const Lanes<T, 1> shifts({rows.max(if_counted([&](int64_t at, int64_t) { return max_of_row(from + at, n); }))});
+    const Batch<T> sums = rows.sum(if_counted(
+        [&](int64_t at, int64_t row) { return exp_row(from + at, static_cast<T*>(nullptr), n, shifts.data[row]); }));
+    const Lanes<T, 1> logs({log(sums)}), units({Batch<T>(T(1)) / sums});
+    rows.for_each([&](int64_t at, int64_t row) {
+      const bool counts = ids[row] >= 0;
+      if (norms) {
+        T* const norm = norms->as<T>() + 2 * (first + row);
+        norm[0] = counts ? shifts.data[row] : T(0);
+        norm[1] = counts ? units.data[row] : T(0);
+      }
+      losses[row] = 0;
+      if (!counts) return;
+      const T shift = shifts.data[row];
+      T expected = from[at + ids[row]] - shift;
+      if (smoothing != 0) {  // label smoothing: part of the picked logit is replaced by the mean of all
+        Batch<T> total(T(0));
+        for (int64_t i = 0; i < n; i += kWidth<T>)
+          total += Row<T>::load_at(from + at + i, n - i, Batch<T>(shift)) - Batch<T>(shift);
+        expected = T(1 - smoothing) * expected + T(smoothing) * (hadd(total) / T(n));
+      }
+      losses[row] = logs.data[row] - expected;
+    });
   });
 }
 
@@ -302,17 +374,6 @@ void softmax_grad_columns(bool log, const View& g, const View& y, int dim, const
     });
   });
 }
-
-/// Lanes are those of a strip's vectors.
-template <class T, int B>
-struct Lanes {
-  alignas(Arch::alignment()) T data[B * kWidth<T>];
-  Lanes() = default;
-  explicit Lanes(const std::array<Batch<T>, B>& batches) {
-    for (int b = 0; b < B; ++b) batches[b].store_aligned(data + b * kWidth<T>);
-  }
-  Batch<T> operator[](int b) const { return Batch<T>::load_aligned(data + b * kWidth<T>); }
-};
 
 template <class T>
 void cross_entropy_columns(double smoothing, const View& logits, const View& target, const View& loss,
