@@ -74,8 +74,8 @@ template <class T>
 /// Whether the last two dimensions of `from` are a transposed matrix and those of `to` are row-major.
 bool is_transposed(const View& from, const View& to) {
   const int rank = from.shape.size();
-  return rank >= 2 && from.strides[rank - 2] == 1 && to.strides[rank - 1] == 1 && from.shape[rank - 1] >= 8 &&
-         from.shape[rank - 2] >= 8;
+  return rank >= 2 && from.strides[rank - 2] == 1 && from.strides[rank - 1] != 0 && to.strides[rank - 1] == 1 &&
+         from.shape[rank - 1] >= 8 && from.shape[rank - 2] >= 8;
 }
 
 void copy_transposed(const View& from, const View& to) {
