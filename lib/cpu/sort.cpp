@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <numeric>
 
 #include "lib/cpu/kernels.h"
@@ -23,25 +24,55 @@ template <class T>
 using Value =
     std::conditional_t<std::is_integral_v<T>, T, std::conditional_t<std::is_same_v<T, double>, double, float>>;
 
-/// An element and its position, which decides between equal elements: so every algorithm sorts stably, std::nth_element
-/// and heaps included.
 template <class T>
-struct Entry {
-  Value<T> value;
-  int64_t position;
-};
-struct Ascending {
-  template <class E>
-  bool operator()(const E& a, const E& b) const {
-    return less(a.value, b.value) || (!less(b.value, a.value) && a.position < b.position);
+using Key = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+template <class T>
+constexpr Key<T> kKeyOfNaN = sizeof(T) == 2 ? Key<T>{0xffff} : static_cast<Key<T>>(~Key<T>{0});
+/// Returns an unsigned number for each element; numbers are in the order of the elements. That of NaN is the largest.
+template <class T>
+Key<T> key_of(T x) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<Key<T>>(x) ^ (std::is_signed_v<T> ? Key<T>{1} << (8 * sizeof(Key<T>) - 1) : Key<T>{0});
+  } else {
+    using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, Key<T>>;
+    constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(T) - 1));
+    constexpr Bits kInfinity = std::is_same_v<T, double>    ? static_cast<Bits>(0x7ff0000000000000)
+                               : std::is_same_v<T, float>   ? static_cast<Bits>(0x7f800000)
+                               : std::is_same_v<T, Float16> ? Bits{0x7c00}
+                                                            : Bits{0x7f80};
+    const Bits bits = std::bit_cast<Bits>(x), magnitude = bits & static_cast<Bits>(~kSign);
+    const Bits key = static_cast<Bits>(bits & kSign ? kSign - magnitude : kSign + magnitude);  // -0 is 0
+    return magnitude > kInfinity ? kKeyOfNaN<T> : key;
   }
-};
-struct Descending {
-  template <class E>
-  bool operator()(const E& a, const E& b) const {
-    return less(b.value, a.value) || (!less(a.value, b.value) && a.position < b.position);
-  }
-};
+}
+/// An Entry is a key and, in its low half, the element's position. This decides between equal elements, so that every
+/// algorithm sorts stably, std::nth_element and heaps included.
+__extension__ using WideEntry = unsigned __int128;
+
+template <class E>
+constexpr int kHalf = 4 * sizeof(E);
+template <class E>
+int64_t position_of(E entry) {
+  return static_cast<int64_t>(entry & ((E{1} << kHalf<E>)-1));
+}
+template <class E>
+uint64_t key_in(E entry) {
+  return static_cast<uint64_t>(entry >> kHalf<E>);
+}
+/// Returns an element's entry.
+template <class E, bool descending, class T>
+E entry_of(T x, int64_t position) {
+  const Key<T> key = key_of(x);
+  return E{descending ? static_cast<Key<T>>(~key) : key} << kHalf<E> | static_cast<E>(position);
+}
+
+/// Calls f(E()) for the type of the entries of rows of n elements.
+template <class T, class F>
+void with_entry(int64_t n, const F& f) {
+  if constexpr (sizeof(T) < 8)
+    if (n <= int64_t{1} << 32) return f(uint64_t{});
+  f(WideEntry{});
+}
 
 /// f(elements, stride) for each row, the last dimension, of x.
 template <class T, class F>
@@ -56,98 +87,96 @@ void for_each_line(const View& x, const F& f) {
 }
 
 /// f(entries, elements, stride) for each of these rows.
-template <class T, class F>
+template <class E, bool descending, class T, class F>
 void for_each_row(const View& x, const F& f) {
   const int64_t n = x.shape.empty() ? 1 : x.shape.back();
-  ScratchVector<Entry<T>> row(n);
+  ScratchVector<E> row(n);
   for_each_line<T>(x, [&](const T* from, int64_t stride) {
-    for (int64_t i = 0; i < n; ++i) row[i] = {static_cast<Value<T>>(from[i * stride]), i};
+    for (int64_t i = 0; i < n; ++i) row[i] = entry_of<E, descending>(from[i * stride], i);
     f(row, from, stride);
   });
 }
 
-/// The first k entries of a long line in sorted order: a heap holds the best k so far, and most elements are compared
-/// with its top only.
-template <class T, class Before>
-void find_first(const T* from, int64_t n, int64_t stride, ScratchVector<Entry<T>>& best, const Before& before) {
+/// The first entries of a long line in sorted order: a heap holds the best so far, and most elements are compared with
+/// its top only.
+template <bool descending, class E, class T>
+void find_first(const T* from, int64_t n, int64_t stride, ScratchVector<E>& best) {
   const int64_t k = static_cast<int64_t>(best.size());
-  for (int64_t i = 0; i < k; ++i) best[i] = {static_cast<Value<T>>(from[i * stride]), i};
-  std::make_heap(best.begin(), best.end(), before);
+  for (int64_t i = 0; i < k; ++i) best[i] = entry_of<E, descending>(from[i * stride], i);
+  std::make_heap(best.begin(), best.end());
   for (int64_t i = k; i < n; ++i) {
-    const Entry<T> entry{static_cast<Value<T>>(from[i * stride]), i};
-    if (!before(entry, best.front())) continue;
-    std::pop_heap(best.begin(), best.end(), before);
+    const E entry = entry_of<E, descending>(from[i * stride], i);
+    if (entry > best.front()) continue;
+    std::pop_heap(best.begin(), best.end());
     best.back() = entry;
-    std::push_heap(best.begin(), best.end(), before);
+    std::push_heap(best.begin(), best.end());
   }
-  std::sort_heap(best.begin(), best.end(), before);
+  std::sort_heap(best.begin(), best.end());
 }
 
 constexpr int64_t kCost = 8;  // of an element, in the sense of for_each_part
 
-template <class Row, class Before>
-[[gnu::noinline]] void sort_range(Row& row, int64_t begin, int64_t end, const Before& before) {
-  std::sort(row.begin() + begin, row.begin() + end, before);
-}
-
-/// Sorts integers digit by digit, from the lowest on (Knuth, volume 3, 5.2.5), where that takes few passes; false,
-/// having done nothing, where it would not. The entries are in the order of their positions.
-template <class Row>
-bool sort_digits(Row& row, bool descending) {
-  constexpr int kBits = 11;
-  constexpr uint64_t kDigits = uint64_t{1} << kBits;
-  if (row.size() < 256) return false;
-  const auto [low, high] =
-      std::minmax_element(row.begin(), row.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
-  const auto least = static_cast<uint64_t>(low->value), most = static_cast<uint64_t>(high->value);
-  const int passes = (static_cast<int>(std::bit_width(most - least)) + kBits - 1) / kBits;
-  if (2 * passes > static_cast<int>(std::bit_width(row.size()))) return false;
-  Row dealt(row.size());
+/// Sorts n entries, whose positions ascend, by one digit of the keys after the other, from the lowest on (Knuth, volume
+/// 3, 5.2.5).
+template <int bits, class E>
+void sort_digits(E* row, int64_t n, uint64_t min, int passes) {
+  constexpr uint64_t kDigits = uint64_t{1} << bits;
+  const Scratch other(static_cast<size_t>(n) * sizeof(E));
+  E *from = row, *to = other.data<E>();
   for (int pass = 0; pass < passes; ++pass) {
-    const auto digit = [&](const auto& entry) {
-      const auto value = static_cast<uint64_t>(entry.value);
-      return (descending ? most - value : value - least) >> (pass * kBits) & (kDigits - 1);
-    };
-    size_t ends[kDigits + 1] = {};
-    for (const auto& entry : row) ++ends[digit(entry) + 1];
+    const auto digit = [&](E entry) { return (key_in(entry) - min) >> (pass * bits) & (kDigits - 1); };
+    int64_t ends[kDigits + 1] = {};
+    for (int64_t i = 0; i < n; ++i) ++ends[digit(from[i]) + 1];
     for (uint64_t d = 0; d < kDigits; ++d) ends[d + 1] += ends[d];
-    for (const auto& entry : row) dealt[ends[digit(entry)]++] = entry;
-    row.swap(dealt);
+    for (int64_t i = 0; i < n; ++i) to[ends[digit(from[i])]++] = from[i];
+    std::swap(from, to);
   }
-  return true;
+  if (from != row) std::copy_n(from, n, row);
 }
 
-/// Sorts. Many entries are first dealt out to ranges, which are then sorted at once.
-template <class Row, class Before>
-void sort_all(Row& row, const Before& before) {
+/// Sorts n entries, whose positions ascend: by digits where that takes few passes.
+template <class E>
+[[gnu::noinline]] void sort_range(E* row, int64_t n) {
+  uint64_t min = std::numeric_limits<uint64_t>::max(), max = 0;
+  for (int64_t i = 0; i < n; ++i) min = std::min(min, key_in(row[i])), max = std::max(max, key_in(row[i]));
+  const int width = static_cast<int>(std::bit_width(max - min));
+  const int bits = n < 4096 ? 8 : 11, passes = (width + bits - 1) / bits;
+  if (passes * (n + (int64_t{1} << bits) / 2) > n * static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(n))))
+    return std::sort(row, row + n);
+  bits == 8 ? sort_digits<8>(row, n, min, passes) : sort_digits<11>(row, n, min, passes);
+}
+
+/// Sorts entries whose positions ascend. Many are first dealt out to ranges, which are then sorted at once.
+template <class Row>
+void sort_all(Row& row) {
   const int64_t n = static_cast<int64_t>(row.size());
-  if constexpr (std::is_integral_v<decltype(row[0].value)>)
-    if (sort_digits(row, std::is_same_v<Before, Descending>)) return;
-  if (n <= part_size || num_threads() == 1) return sort_range(row, 0, n, before);  // there is one order
-  constexpr int64_t kRanges = 32, kSamples = 16;                                   // as many for each range
+  if (n <= part_size || num_threads() == 1) return sort_range(row.data(), n);  // there is one order
+  constexpr int64_t kRanges = 32, kSamples = 16;                               // as many for each range
   Row bounds(kRanges * kSamples), dealt(row.size());
   for (int64_t i = 0; i < kRanges * kSamples; ++i) bounds[i] = row[i * n / (kRanges * kSamples)];
-  sort_range(bounds, 0, kRanges * kSamples, before);
+  std::sort(bounds.begin(), bounds.end());
   for (int64_t i = 1; i < kRanges; ++i) bounds[i - 1] = bounds[i * kSamples];
   bounds.resize(kRanges - 1);
   ScratchVector<uint8_t> ranges(row.size());
   int64_t ends[kRanges + 1] = {};
   for (int64_t i = 0; i < n; ++i) {
-    ranges[i] = static_cast<uint8_t>(std::lower_bound(bounds.begin(), bounds.end(), row[i], before) - bounds.begin());
+    ranges[i] = static_cast<uint8_t>(std::lower_bound(bounds.begin(), bounds.end(), row[i]) - bounds.begin());
     ++ends[ranges[i] + 1];
   }
   for (int64_t range = 0; range < kRanges; ++range) ends[range + 1] += ends[range];
   for (int64_t i = 0; i < n; ++i) dealt[ends[ranges[i]]++] = row[i];
-  parallel_for(kRanges, 1,
-               [&](int64_t range, int64_t) { sort_range(dealt, range ? ends[range - 1] : 0, ends[range], before); });
+  parallel_for(kRanges, 1, [&](int64_t range, int64_t) {
+    const int64_t begin = range ? ends[range - 1] : 0;
+    sort_range(dealt.data() + begin, ends[range] - begin);
+  });
   row.swap(dealt);
 }
 
-template <class Row, class Before>
-void sort_first(Row& row, int64_t k, const Before& before) {
-  if (k == static_cast<int64_t>(row.size())) return sort_all(row, before);
-  std::nth_element(row.begin(), row.begin() + k, row.end(), before);
-  sort_range(row, 0, k, before);
+template <class Row>
+void sort_first(Row& row, int64_t k) {
+  if (k == static_cast<int64_t>(row.size())) return sort_all(row);
+  std::nth_element(row.begin(), row.begin() + k, row.end());
+  std::sort(row.begin(), row.begin() + k);
 }
 
 /// Whether rows, along the last dimension, are many: f(parts) has been called for parts of the views then. Parts of
@@ -161,29 +190,38 @@ bool divided(const View* const (&views)[count], const F& f) {
   return outermost + 1 < shape.size() && for_each_part(views, ~(1u << outermost), f, kCost);
 }
 
+template <class E, bool descending, class T>
+void sort_rows(const View& x, const View& values, const View& indices) {
+  const int64_t n = x.shape.empty() ? 1 : x.shape.back(), k = values.shape.empty() ? 1 : values.shape.back();
+  T* value = values.as<T>();
+  int64_t* index = indices.as<int64_t>();
+  const auto write = [&](const ScratchVector<E>& first, const T* from, int64_t stride) {
+    for (int64_t i = 0; i < k; ++i) {
+      const int64_t position = position_of(first[i]);
+      *value++ = from[position * stride], *index++ = position;
+    }
+  };
+  if (k > n / 64)
+    return for_each_row<E, descending, T>(x, [&](ScratchVector<E>& row, const T* from, int64_t stride) {
+      sort_first(row, k);
+      write(row, from, stride);
+    });
+  ScratchVector<E> best(k);
+  for_each_line<T>(x, [&](const T* from, int64_t stride) {
+    find_first<descending>(from, n, stride, best);
+    write(best, from, stride);
+  });
+}
+
 void sort_part(bool descending, const View& x, const View& values, const View& indices) {
   if (values.numel == 0) return;
-  const int64_t n = x.shape.empty() ? 1 : x.shape.back(), k = values.shape.empty() ? 1 : values.shape.back();
+  const int64_t n = x.shape.empty() ? 1 : x.shape.back();
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    T* value = values.as<T>();
-    int64_t* index = indices.as<int64_t>();
-    const auto write = [&](const ScratchVector<Entry<T>>& first, const T* from, int64_t stride) {
-      for (int64_t i = 0; i < k; ++i) *value++ = from[first[i].position * stride], *index++ = first[i].position;
-    };
-    const auto run = [&](auto before) {
-      if (k > n / 64)
-        return for_each_row<T>(x, [&](ScratchVector<Entry<T>>& row, const T* from, int64_t stride) {
-          sort_first(row, k, before);
-          write(row, from, stride);
-        });
-      ScratchVector<Entry<T>> best(k);
-      for_each_line<T>(x, [&](const T* from, int64_t stride) {
-        find_first(from, n, stride, best, before);
-        write(best, from, stride);
-      });
-    };
-    descending ? run(Descending()) : run(Ascending());
+    with_entry<T>(n, [&](auto entry) {
+      using E = decltype(entry);
+      descending ? sort_rows<E, true, T>(x, values, indices) : sort_rows<E, false, T>(x, values, indices);
+    });
   });
 }
 
@@ -200,14 +238,17 @@ void kthvalue(int64_t k, bool nan_wins, const View& x, const View& indices) {
   with_type(x.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     int64_t* index = indices.as<int64_t>();
-    for_each_row<T>(x, [&](auto& row, const T*, int64_t) {
-      const auto is_nan = [](const Entry<T>& e) { return e.value != e.value; };
-      if (const auto bad = nan_wins ? std::find_if(row.begin(), row.end(), is_nan) : row.end(); bad != row.end()) {
-        *index++ = bad->position;
-      } else {
-        std::nth_element(row.begin(), row.begin() + k, row.end(), Ascending());
-        *index++ = row[k].position;
-      }
+    with_entry<T>(x.shape.empty() ? 1 : x.shape.back(), [&](auto entry) {
+      using E = decltype(entry);
+      for_each_row<E, false, T>(x, [&](auto& row, const T*, int64_t) {
+        const auto is_nan = [](E e) { return !std::is_integral_v<T> && key_in(e) == kKeyOfNaN<T>; };
+        if (const auto bad = nan_wins ? std::find_if(row.begin(), row.end(), is_nan) : row.end(); bad != row.end()) {
+          *index++ = position_of(*bad);
+        } else {
+          std::nth_element(row.begin(), row.begin() + k, row.end());
+          *index++ = position_of(row[k]);
+        }
+      });
     });
   });
 }

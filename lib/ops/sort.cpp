@@ -20,21 +20,41 @@ View swap_dims(View view, int a, int b) {
 /// x as the kernels want it: what is sorted lies along the last dimension.
 View rows_of(const View& x, int d) { return x.shape.empty() ? x : swap_dims(x, d, x.shape.size() - 1); }
 
+/// Returns whether the elements along d are one that is repeated.
+bool is_repeated(const View& x, int d) { return !x.shape.empty() && x.shape[d] > 1 && x.strides[d] == 0; }
+/// Returns the first k elements in order along d where all are equal.
+ValuesIndices first_equals(const Tensor& x, int d, int64_t k) {
+  return no_grad([&] {
+    const Tensor values = x.narrow(d, 0, k).clone();
+    Shape line;
+    line.resize(values.dim(), 1);
+    line[d] = k;
+    const Tensor positions = arange(0, k, 1, {.dtype = kInt64, .device = x.device()}).view(line);
+    return ValuesIndices{values, positions.expand(values.shape()).contiguous()};
+  });
+}
+
+ValuesIndices sorted_along(const Tensor& x, int d, int64_t k, bool descending) {
+  const View& view = view_of(x);
+  const int last = std::max(0, view.shape.size() - 1);
+  const View rows = rows_of(view, d);
+  Shape shape = rows.shape;
+  if (!shape.empty()) shape[last] = k;
+  Tensor values = make_tensor(shape, view.dtype, x.device()), order = make_tensor(shape, kInt64, x.device());
+  kernels_of(x).sort(descending, rows, view_of(values), view_of(order));
+  if (d != last) {
+    const auto back = [&](const Tensor& all) { return no_grad([&] { return all.transpose(d, last).contiguous(); }); };
+    values = back(values);
+    order = back(order);
+  }
+  return {values, order};
+}
+
 /// The first k elements in order along d, contiguous.
 ValuesIndices ranked(Op op, const Tensor& x, int d, int64_t k, bool descending) {
   return call(op, {x}, {{"dim", d}, {"k", k}, {"descending", descending}}, [&](const Tensor& x) {
     const View& view = view_of(x);
-    const int last = std::max(0, view.shape.size() - 1);
-    const View rows = rows_of(view, d);
-    Shape shape = rows.shape;
-    if (!shape.empty()) shape[last] = k;
-    Tensor values = make_tensor(shape, view.dtype, x.device()), order = make_tensor(shape, kInt64, x.device());
-    kernels_of(x).sort(descending, rows, view_of(values), view_of(order));
-    if (d != last) {
-      const auto back = [&](const Tensor& all) { return no_grad([&] { return all.transpose(d, last).contiguous(); }); };
-      values = back(values);
-      order = back(order);
-    }
+    const auto [values, order] = is_repeated(view, d) ? first_equals(x, d, k) : sorted_along(x, d, k, descending);
     if (recording(x))
       record(op, values, inputs(x), [shape = view.shape, order = SavedTensor(order), d](Backward& back) {
         const Tensor& g = back.grad();

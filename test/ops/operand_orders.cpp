@@ -1,5 +1,8 @@
-// This file tests pointwise ops and reductions of operands in any order in memory, at sizes beyond one tile.
+// This file tests pointwise ops, reductions, scans and sorts of operands in any order in memory, at sizes beyond one
+// tile.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "reel/reel.h"
@@ -157,6 +160,108 @@ TEST_CASE("a row is reduced to the same bits alone and among others", "[ops][isa
   for (const int64_t at : {0, 16}) factors.select(1, at).fill_(1e30);
   for (const int64_t at : {1, 2}) factors.select(1, at).fill_(1e-30);
   CHECK(equal(prod(factors, 1), prod(factors.narrow(0, 0, 1), 1).expand({6})));
+}
+
+TEST_CASE("reductions and scans are the same in any layout, NaN and ties included", "[ops][isa]") {
+  manual_seed(5);
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8})
+    for (const Shape& shape : {Shape{70, 130}, Shape{3, 1000}, Shape{1000, 3}, Shape{1, 5000}, Shape{300, 64},
+                               Shape{5, 1}, Shape{4, 20, 70}}) {
+      Tensor numbers = randint(0, 60, shape).to(kFloat32);
+      if (is_floating_point(dtype))
+        for (const double value : {kNaN, -0., -1.}) numbers = where(rand(shape) < 1e-3, value, numbers);
+      const Tensor x = numbers.to(dtype);
+      Shape wide = shape;
+      wide[wide.size() - 1] *= 3;
+      std::vector<Tensor> layouts;
+      for (const auto& order : orders_of(shape.size())) layouts.push_back(laid_out(x, order));
+      for (const int64_t step : {2, 3}) {
+        Tensor every = zeros(wide, {.dtype = dtype}).slice(-1, 0, step * shape.back(), step);
+        layouts.push_back(every.copy_(x));
+      }
+      for (size_t i = 0; i < layouts.size(); ++i)
+        for (int64_t d = 0; d < shape.size(); ++d) {
+          CAPTURE(dtype, shape, i, d);
+          const Tensor& y = layouts[i];
+          const auto same = [](const Tensor& a, const Tensor& b) {
+            return all(isclose(a, b, 0, 0, true)).item<bool>();
+          };
+          CHECK(same(y, x));
+          CHECK(same(y.to(kFloat32), numbers.to(dtype).to(kFloat32)));
+          CHECK(all(isclose(sum(y, d), sum(x, d), 1e-2, 0, true)).item<bool>());
+          CHECK(same(amax(y, d), amax(x, d)));
+          // The first extreme is where no element before it, and none behind it, is better.
+          const Tensor rows = numbers.to(dtype).transpose(d, -1).contiguous(), wide_rows = rows.to(kFloat64);
+          const std::vector<double> all_numbers = wide_rows.to_vector<double>();
+          const int64_t n = rows.size(-1);
+          for (const bool largest : {true, false}) {
+            std::vector<int64_t> expected;
+            for (size_t begin = 0; begin < all_numbers.size(); begin += static_cast<size_t>(n)) {
+              const auto first = all_numbers.begin() + static_cast<std::ptrdiff_t>(begin), last = first + n;
+              auto at = std::find_if(first, last, [](double v) { return v != v; });
+              if (at == last) at = largest ? std::max_element(first, last) : std::min_element(first, last);
+              expected.push_back(at - first);
+            }
+            const auto found = largest ? max(y, d, true) : min(y, d, true);
+            CHECK(found.indices.transpose(d, -1).contiguous().to_vector<int64_t>() == expected);
+            CHECK(same(found.values, gather(x, d, found.indices)));
+            CHECK(equal(largest ? argmax(y, d, true) : argmin(y, d, true), found.indices));
+          }
+          CHECK(same(cumsum(y, d), cumsum(x, d)));
+          CHECK(same(cummax(y, d).values, cummax(rows, -1).values.transpose(d, -1)));
+          CHECK(equal(cummin(y, d).indices, cummin(rows, -1).indices.transpose(d, -1)));
+          const auto sorted = sort(y, d), sorted_rows = sort(rows, -1);
+          CHECK(same(sorted.values, sorted_rows.values.transpose(d, -1)));
+          CHECK(equal(sorted.indices, sorted_rows.indices.transpose(d, -1)));
+        }
+      for (int64_t d = 0; d < shape.size(); ++d) {  // elements that are repeated
+        const Tensor y = x.narrow(d, 0, 1).expand(shape), copy = y.contiguous();
+        CHECK(equal(sort(y, d).indices, sort(copy, d).indices));
+        CHECK(equal(sort(y, 0, true).indices, sort(copy, 0, true).indices));
+        CHECK(equal(topk(y, 1, d).values.isnan(), topk(copy, 1, d).values.isnan()));
+        CHECK(equal(argmax(y, d), argmax(copy, d)));
+        CHECK(equal(argmin(y, 0), argmin(copy, 0)));
+      }
+    }
+}
+
+TEST_CASE("sorts are stable sorts, for numbers of any size", "[ops]") {
+  manual_seed(6);
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8})
+    for (const int64_t n : {1, 2, 50, 129, 600, 5000, 70000})
+      for (const double range : {1., 100., 1e9}) {
+        if (range > 100 && size_of(dtype) <= 2) continue;
+        CAPTURE(dtype, n, range);
+        Tensor numbers = rand({n}, {.dtype = kFloat64}) * range * (dtype == kUInt8 ? 1 : 2);
+        if (dtype != kUInt8) numbers = numbers - range;
+        if (is_floating_point(dtype))
+          for (const double value : {std::nan(""), infinity, -infinity, 0., -0.})
+            numbers = where(rand({n}) < 0.05, value, numbers);
+        const Tensor x = numbers.to(dtype);
+        const std::vector<double> values = x.to(kFloat64).to_vector<double>();
+        for (const bool descending : {false, true}) {
+          std::vector<int64_t> order(values.size());
+          std::iota(order.begin(), order.end(), 0);
+          const auto less = [](double a, double b) { return a < b || (b != b && a == a); };
+          std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+            const double a = values[static_cast<size_t>(i)], b = values[static_cast<size_t>(j)];
+            return descending ? less(b, a) : less(a, b);
+          });
+          const auto sorted = sort(x, 0, descending);
+          CHECK(sorted.indices.to_vector<int64_t>() == order);
+          CHECK(equal(sorted.values.isnan(), index_select(x, 0, sorted.indices).isnan()));
+          CHECK(equal(sorted.values.nan_to_num(), index_select(x, 0, sorted.indices).nan_to_num()));
+          const int64_t k = (n - 1) / 2;
+          if (!descending) CHECK(kthvalue(x, k + 1).indices.item<int64_t>() == order[static_cast<size_t>(k)]);
+          order.resize(static_cast<size_t>(std::min<int64_t>(n, 10)));
+          CHECK(topk(x, std::min<int64_t>(n, 10), 0, descending).indices.to_vector<int64_t>() == order);
+        }
+      }
+  const Tensor ends = tensor({std::numeric_limits<int64_t>::max(), int64_t{-1}, std::numeric_limits<int64_t>::min()});
+  CHECK(sort(ends).indices.to_vector<int64_t>() == std::vector<int64_t>{2, 1, 0});
+  CHECK(median(ends, 0).values.item<int64_t>() == -1);
 }
 
 TEST_CASE("a pointwise result lies in memory as operands of one order do", "[ops]") {
