@@ -178,7 +178,11 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   return y;
 }
 
-Tensor prod(const Tensor& x) { return prod(x.reshape({x.numel()}), 0); }
+Tensor prod(const Tensor& x) {
+  const View& view = view_of(x, "prod");
+  if (is_tracing() || recording(x) || sum_type(view) != view.dtype) return prod(x.reshape({x.numel()}), 0);
+  return run(ReduceOp::kProd, x, plan_of("prod", view.shape, {}, false));
+}
 
 Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
   const View& view = view_of(x, "prod");
