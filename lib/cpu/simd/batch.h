@@ -1,4 +1,5 @@
 #pragma once
+#include <utility>
 #include <xsimd/xsimd.hpp>
 
 // The vector type of the instruction set that this file is compiled for. The architecture is a type of our own for two
@@ -88,8 +89,22 @@ void store_up_to(T* p, const Batch<T>& x, int64_t n) {
   n >= kWidth<T> ? store(p, x) : store_part(p, x, n);
 }
 
+template <class T, size_t... i>
+Batch<T> load_even(const T* p, std::index_sequence<i...>) {
+  constexpr size_t n = sizeof...(i);
+  const Batch<T> low = load(p), high = load(p + n - 1);
+  return Batch<T>(__builtin_shufflevector(low.data, high.data, (2 * i < n ? 2 * i : 2 * i + 1)...));
+}
+/// Returns p[0], p[2], p[4], … No element behind the last one of these is read.
+template <class T>
+Batch<T> load_every_second(const T* p) {
+  return load_even(p, std::make_index_sequence<size_t(kWidth<T>)>());
+}
+
 template <class T>
 Batch<T> load_strided(const T* p, int64_t stride, int64_t n) {
+  if constexpr (std::is_floating_point_v<T>)
+    if (stride == 2 && n == kWidth<T>) return load_every_second(p);
   alignas(Arch::alignment()) T lanes[kWidth<T>] = {};
   for (int64_t i = 0; i < n; ++i) lanes[i] = p[i * stride];
   return Batch<T>::load_aligned(lanes);

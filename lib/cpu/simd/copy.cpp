@@ -95,33 +95,88 @@ void copy_transposed(const View& from, const View& to) {
   });
 }
 
+/// Copies n elements, whose neighbours in x are x_step bytes apart and those in y y_step bytes.
+template <class T>
+void copy_run(int64_t n, char* y, int64_t y_step, char* x, int64_t x_step) {
+  constexpr int64_t kUnit = sizeof(T);
+  const auto move = [n, x, y](int64_t y_step, int64_t x_step) {
+    for (int64_t i = 0; i < n; ++i) element<T>(y, i * y_step) = element<const T>(x, i * x_step);
+  };
+  if (y_step == 2 * kUnit && x_step == kUnit) return move(2 * kUnit, kUnit);
+  if (y_step != kUnit) return move(y_step, x_step);
+  switch (x_step / kUnit) {
+    case 1: return void(std::memcpy(y, x, n * kUnit));
+    case 0: return void(std::fill_n(reinterpret_cast<T*>(y), n, element<const T>(x, 0)));
+    case -1: return move(kUnit, -kUnit);
+    case -2: return move(kUnit, -2 * kUnit);
+    case 2:
+      if constexpr (kUnit >= 4) {
+        using F = std::conditional_t<kUnit == 4, float, double>;
+        const F* const from = reinterpret_cast<const F*>(x);
+        F* const to = reinterpret_cast<F*>(y);
+        int64_t i = 0;
+        for (; i + kWidth<F> <= n; i += kWidth<F>) store(to + i, load_every_second(from + 2 * i));
+        for (; i < n; ++i) element<T>(y, i * kUnit) = element<const T>(x, 2 * i * kUnit);
+        return;
+      }
+      return move(kUnit, 2 * kUnit);
+    default: return move(kUnit, x_step);
+  }
+}
+
 void copy_bytes(const View& from, const View& to) {
   if (from.contiguous && to.contiguous) {
     std::memcpy(to.data, from.data, from.numel * size_of(from.dtype));
   } else if (is_transposed(from, to)) {
     copy_transposed(from, to);
   } else {
-    const View* const views[] = {&to, &from};
-    for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
-      const int64_t size = size_of(to.dtype);
-      if (s[0] == size && s[1] == size) {
-        std::memcpy(p[0], p[1], n * size);
-      } else {
-        with_word(to.dtype, [&](auto type) {
-          using T = typename decltype(type)::type;
-          const auto move = [n, y = p[0], x = p[1]](int64_t y_step, int64_t x_step) {
-            for (int64_t i = 0; i < n; ++i) element<T>(y, i * y_step) = element<const T>(x, i * x_step);
-          };
-          constexpr int64_t kUnit = sizeof(T);
-          if (s[0] == kUnit && s[1] == 0) return void(std::fill_n(reinterpret_cast<T*>(p[0]), n, element<T>(p[1], 0)));
-          if (s[0] == kUnit && s[1] == -kUnit) return move(kUnit, -kUnit);
-          if (s[0] == kUnit && s[1] == 2 * kUnit) return move(kUnit, 2 * kUnit);
-          if (s[0] == 2 * kUnit && s[1] == kUnit) return move(2 * kUnit, kUnit);
-          move(s[0], s[1]);
-        });
-      }
+    with_word(to.dtype, [&](auto type) {
+      const View* const views[] = {&to, &from};
+      for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+        copy_run<typename decltype(type)::type>(n, p[0], s[0], p[1], s[1]);
+      });
     });
   }
+}
+
+constexpr int64_t kBlock = 256;  // elements that are converted at once
+
+/// Writes n converted elements. Numbers of half types become float32 first.
+template <class From, class To>
+void convert_run(const From* x, To* y, int64_t n) {
+  if constexpr (requires { convert(x, y, n); }) {
+    convert(x, y, n);
+  } else if constexpr (
+      requires(float* wide) { convert(x, wide, n); } || requires(float* wide) { convert(wide, y, n); }) {
+    float wide[kBlock];
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t count = std::min(kBlock, n - i);
+      convert_run(x + i, wide, count);
+      convert_run(wide, y + i, count);
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i] = narrow<To>(number_in(x[i]));
+  }
+}
+
+/// Copies elements of another type. Each run goes through buffers of adjacent elements, which vectors read and write.
+template <class From, class To>
+void convert_in_blocks(const View& from, const View& to) {
+  if (from.contiguous && to.contiguous) return convert_run(from.as<const From>(), to.as<To>(), to.numel);
+  const View* const views[] = {&to, &from};
+  for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+    constexpr int64_t kFrom = sizeof(From), kTo = sizeof(To);
+    From xs[kBlock];
+    To ys[kBlock];
+    for (int64_t begin = 0; begin < n; begin += kBlock) {
+      const int64_t count = std::min(kBlock, n - begin);
+      char *const x = p[1] + begin * s[1], *const y = p[0] + begin * s[0];
+      if (s[1] != kFrom) copy_run<From>(count, reinterpret_cast<char*>(xs), kFrom, x, s[1]);
+      convert_run(s[1] == kFrom ? reinterpret_cast<const From*>(x) : xs, s[0] == kTo ? reinterpret_cast<To*>(y) : ys,
+                  count);
+      if (s[0] != kTo) copy_run<To>(count, y, s[0], reinterpret_cast<char*>(ys), kTo);
+    }
+  });
 }
 
 void copy_part(const View& from, const View& to) {
@@ -131,18 +186,7 @@ void copy_part(const View& from, const View& to) {
     with_all_types(to.dtype, [&](auto to_type) {
       using From = typename decltype(from_type)::type;
       using To = typename decltype(to_type)::type;
-      const auto convert_one = [](From x) { return narrow<To>(number_in(x)); };
-      if constexpr (requires(const From* x, To* y) { convert(x, y, 0); }) {
-        const View* const views[] = {&to, &from};
-        for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
-          if (s[0] == sizeof(To) && s[1] == sizeof(From))
-            return convert(reinterpret_cast<const From*>(p[1]), reinterpret_cast<To*>(p[0]), n);
-          for (int64_t i = 0; i < n; ++i)
-            element<To>(p[0], i * s[0]) = convert_one(element<const From>(p[1], i * s[1]));
-        });
-      } else {
-        map_elements<From, To>(convert_one, to, from);
-      }
+      convert_in_blocks<From, To>(from, to);
     });
   });
 }
@@ -200,7 +244,7 @@ void fill_part(const View& to, Scalar value) {
 
 void copy(const View& from, const View& to) {
   const View* const views[] = {&from, &to};
-  if (is_permuted(to))
+  if (needs_reordering(to))
     return call_reordered(
         views, 2, [](const void*, const View* const* sorted) { copy(*sorted[0], *sorted[1]); }, nullptr);
   if (from.dtype != to.dtype && !(from.contiguous && to.contiguous))
@@ -233,7 +277,7 @@ void copy(const View& from, const View& to) {
 
 void fill(const View& to, Scalar value) {
   const View* const views[] = {&to};
-  if (is_permuted(to))
+  if (needs_reordering(to))
     return call_reordered(
         views, 1, [](const void* f, const View* const* sorted) { fill(*sorted[0], *static_cast<const Scalar*>(f)); },
         &value);

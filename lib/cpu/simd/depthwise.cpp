@@ -11,7 +11,7 @@ namespace reel::cpu::REEL_ISA {
 namespace {
 
 constexpr int64_t kLine = 1024, kMaxReach = 512, kMaxTaps = 32;
-constexpr int64_t kPartWork = int64_t{1} << 17;  // multiplications of a part, at least
+constexpr int64_t kPartWork = int64_t{1} << 17;  // the minimum number of multiplications of a part
 
 /// A Line is a part of a row of elements, widened, with zeros beyond the row's edges. A vector may be read behind it.
 template <class T>

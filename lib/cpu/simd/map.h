@@ -7,14 +7,6 @@
 // Pointwise functions over views, a vector at a time.
 namespace reel::cpu::REEL_ISA {
 
-/// Returns every second element from p on. No element behind the last one of these is read.
-template <class T, size_t... i>
-Batch<T> load_even(const T* p, std::index_sequence<i...>) {
-  constexpr size_t n = sizeof...(i);
-  const Batch<T> low = load(p), high = load(p + n - 1);
-  return Batch<T>(__builtin_shufflevector(low.data, high.data, (2 * i < n ? 2 * i : 2 * i + 1)...));
-}
-
 /// One run of an operand: its batches from contiguous, repeated or strided elements.
 template <class T>
 struct Source {
@@ -23,7 +15,6 @@ struct Source {
   Batch<T> load_at(int64_t i) const {
     if (stride == 1) return load(data + i);
     if (stride == 0) return Batch<T>(*data);
-    if (stride == 2) return load_even(data + 2 * i, std::make_index_sequence<size_t(kWidth<T>)>());
     return load_strided(data + i * stride, stride, kWidth<T>);
   }
   Batch<T> load_part_at(int64_t i, int64_t n) const {

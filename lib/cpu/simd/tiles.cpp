@@ -62,7 +62,7 @@ int transposed_dim(const View* const* views, int count) {
 
 }  // namespace
 
-bool is_permuted(const View& x) {
+bool needs_reordering(const View& x) {
   const int last = x.shape.size() - 1;
   if (last < 1 || x.strides[last] == 1) return false;
   bool result = false;
@@ -171,7 +171,7 @@ void call_divided(const View* const* views, int count, PartFunction call, const 
 void call_strided(const View* const* views, int count, PartFunction call, const void* f) {
   const View& result = *views[count - 1];
   if (result.numel == 0) return;
-  if (!is_permuted(result)) return call_divided(views, count, call, f);
+  if (!needs_reordering(result)) return call_divided(views, count, call, f);
   const auto call_sorted = [=](const View* const* sorted) { call_divided(sorted, count, call, f); };
   const auto erased = [](const void* g, const View* const* sorted) {
     (*static_cast<const decltype(call_sorted)*>(g))(sorted);

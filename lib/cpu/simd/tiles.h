@@ -7,7 +7,7 @@
 namespace reel::cpu::REEL_ISA {
 
 /// Returns whether rows of the view are not adjacent elements, but those of another dimension are.
-bool is_permuted(const View& x);
+bool needs_reordering(const View& x);
 
 /// Calls f(views) with the dimensions of the views sorted by the strides of the last one.
 void call_reordered(const View* const* views, int count, PartFunction call, const void* f);
