@@ -26,7 +26,8 @@ T plus(T a, T b) {
     return T(a + b);
 }
 
-/// a · b in the type of the elements; the larger and the smaller of a and b, where NaN propagates.
+/// a · b in the type of the elements; the larger and the smaller of a and b, where NaN propagates: by instructions that
+/// do not branch unless a is NaN.
 template <class T>
 T times(T a, T b) {
   if constexpr (std::is_integral_v<T>)
@@ -36,11 +37,13 @@ T times(T a, T b) {
 }
 template <class T>
 T larger(T a, T b) {
-  return a != a || a > b ? a : b;
+  const T other = a > b ? a : b;
+  return a != a ? a : other;
 }
 template <class T>
 T smaller(T a, T b) {
-  return a != a || a < b ? a : b;
+  const T other = a < b ? a : b;
+  return a != a ? a : other;
 }
 
 /// The id-th slice of x along dim, as a view with size 1 there.
