@@ -211,18 +211,6 @@ void random(RandomKind kind, double a, double b, uint64_t seed, uint64_t offset,
 
 // ---- poisson --------------------------------------------------------------------------------------------------------
 
-/// A sequence of uniform numbers in [0, 1) for one element, which takes as many as it needs (rejection sampling): they
-/// come from the element's own extra lanes, so that elements stay independent of each other.
-struct Draws {
-  uint64_t seed, number;
-  uint32_t extra = 0;
-  __device__ uint32_t lane() { return philox(seed, number / 4, extra++).lane[number % 4]; }
-  __device__ double operator()() {
-    const uint32_t high = lane(), low = lane();
-    return uniform_double(high, low);
-  }
-};
-
 __device__ double draw_poisson(double rate, Draws draw) {
   if (!(rate > 0)) return rate == 0 ? 0 : NAN;
   if (rate < 10) {  // by the arrival times of the events

@@ -138,16 +138,22 @@ void generate(RandomLoops loops, RandomKind kind, double a, double b, uint64_t s
   });
 }
 
-/// Uniform numbers in [low, high) for a half type, with no more bits than it has: rounded ones might reach `high`.
+/// Makes numbers in [low, high) for a half type of numbers in [0, 1). They have no more bits than the type: a number
+/// that is rounded might reach `high`, and becomes `low` where it still does.
 void coarsen(DType half, double low, double high, int64_t n, float* y) {
   const float steps = half == kFloat16 ? 0x1p11f : 0x1p8f, start = static_cast<float>(low),
               scale = static_cast<float>(high - low);
+  const auto at_step = [=](float step) { return start + step / steps * scale; };
+  const auto reaches_high = [=](float value) {
+    const float rounded = half == kFloat16 ? float(Float16(value)) : float(BFloat16(value));
+    return !(rounded < static_cast<float>(high));
+  };
+  const bool any_reaches_high = reaches_high(at_step(steps - 1));  // numbers increase with their steps
   for_each_range(n, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const float value = start + std::floor(y[i] * steps) / steps * scale;
-      const float rounded = half == kFloat16 ? float(Float16(value)) : float(BFloat16(value));
-      y[i] = rounded < static_cast<float>(high) ? value : start;
-    }
+    for (int64_t i = begin; i < end; ++i) y[i] = at_step(static_cast<float>(static_cast<int32_t>(y[i] * steps)));
+    if (!any_reaches_high) return;
+    for (int64_t i = begin; i < end; ++i)
+      if (reaches_high(y[i])) y[i] = start;
   });
 }
 
@@ -176,22 +182,6 @@ void random(RandomLoops loops, RandomKind kind, double a, double b, uint64_t see
 }
 
 namespace {
-
-/// A sequence of uniform numbers in [0, 1) for one element, which takes as many as it needs (rejection sampling): they
-/// come from the element's own extra lanes, so that elements stay independent of each other.
-class Draws {
- public:
-  Draws(uint64_t seed, uint64_t number) : seed_(seed), number_(number) {}
-  double operator()() {
-    const uint32_t lane = lane_at(), extra = lane_at();
-    return uniform_double(lane, extra);
-  }
-
- private:
-  uint32_t lane_at() { return philox(seed_, number_ / 4, extra_++).lane[number_ % 4]; }
-  uint64_t seed_, number_;
-  uint32_t extra_ = 0;
-};
 
 double draw_poisson(double rate, Draws draw) {
   if (!(rate > 0)) return rate == 0 ? 0 : NAN;

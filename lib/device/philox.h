@@ -41,6 +41,24 @@ REEL_HD static inline uint64_t uniform_integer(uint32_t lane, uint32_t extra, ui
   return (x >> 32) * high + (middle >> 32) + (other >> 32);
 }
 
+/// A sequence of uniform numbers in [0, 1) for one element, which takes as many as it needs (rejection sampling). Block
+/// `number` has further lanes that nothing else takes, so that elements stay independent of each other.
+class Draws {
+ public:
+  REEL_HD Draws(uint64_t seed, uint64_t number) : seed_(seed), number_(number) {}
+  REEL_HD double operator()() {
+    if (used_ == 4) block_ = philox(seed_, number_, extra_++), used_ = 0;
+    used_ += 2;
+    return uniform_double(block_.lane[used_ - 2], block_.lane[used_ - 1]);
+  }
+
+ private:
+  uint64_t seed_, number_;
+  uint32_t extra_ = 2;  // 0 and 1 belong to the numbers of the stream
+  int used_ = 4;
+  PhiloxBlock block_;
+};
+
 /// Box & Muller 1958: lanes 2j and 2j + 1 give numbers 2j and 2j + 1, the cosine and the sine.
 struct NormalPair {
   float first, second;
