@@ -1,4 +1,5 @@
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "lib/device/kernels/enums.h"
@@ -604,8 +605,20 @@ namespace {
 
 Tensor triangle_indices(const char* op, int64_t rows, int64_t columns, bool lower, int64_t offset) {
   REEL_CHECK(rows >= 0 && columns >= 0, op, ": a matrix of ", rows, " x ", columns);
-  const Tensor all = ones({rows, columns}, {.dtype = kBool});
-  return nonzero(lower ? tril(all, offset) : triu(all, offset)).t().contiguous();
+  // Row i has the columns [begin, end).
+  const auto begin = [&](int64_t i) { return lower ? 0 : std::clamp<int64_t>(i + offset, 0, columns); };
+  const auto end = [&](int64_t i) { return lower ? std::clamp<int64_t>(i + offset + 1, 0, columns) : columns; };
+  int64_t count = 0;
+  for (int64_t i = 0; i < rows; ++i) count += end(i) - begin(i);
+  const Tensor indices = make_tensor({2, count}, kInt64);
+  int64_t *row = view_of(indices).as<int64_t>(), *column = row + count;
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t first = begin(i), size = end(i) - first;
+    row = std::fill_n(row, size, i);
+    std::iota(column, column + size, first);
+    column += size;
+  }
+  return indices;
 }
 
 }  // namespace

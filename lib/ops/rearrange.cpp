@@ -109,18 +109,29 @@ Tensor repeat(const Tensor& x, const Shape& repeats) {
   Shape shape = view_of(x, "repeat").shape, times = repeats;
   while (shape.size() < times.size()) shape.insert(0, 1);
   while (times.size() < shape.size()) times.insert(0, 1);
-  Tensor y = x.reshape(shape);
-  bool copied = false;
+  // A repeated dimension of the result becomes two, one of times[d] and one of shape[d] elements; its neighbours that
+  // are not repeated are one. Three at a time, as there may be kMaxDims.
+  Shape parts, sizes, result, later = times;
+  int repeated = 0;
   for (int d = shape.size() - 1; d >= 0; --d) {
+    int64_t size;
     REEL_CHECK(times[d] >= 0, "repeat: negative count in ", repeats);
-    if (times[d] == 1) continue;
-    int64_t outer = 1, inner = 1;
-    for (int e = 0; e < shape.size(); ++e) (e < d ? outer : inner) *= shape[e];
-    REEL_CHECK(!__builtin_mul_overflow(shape[d], times[d], &shape[d]), "repeat: too many elements");
-    y = y.reshape({outer, 1, inner}).expand({outer, times[d], inner}).clone().view(shape);
-    copied = true;
+    REEL_CHECK(!__builtin_mul_overflow(shape[d], times[d], &size), "repeat: too many elements");
+    if (times[d] != 1 && ++repeated > 3) {
+      size = shape[d], times[d] = 1;
+    } else {
+      later[d] = 1;
+    }
+    result.insert(0, size);
+    const bool before_repeated = d + 1 < shape.size() && times[d + 1] != 1;
+    if (parts.empty() || before_repeated)
+      parts.insert(0, shape[d]), sizes.insert(0, shape[d]);
+    else
+      parts[0] *= shape[d], sizes[0] *= shape[d];
+    if (times[d] != 1) parts.insert(0, 1), sizes.insert(0, times[d]);
   }
-  return copied ? y : y.clone();
+  const Tensor y = x.reshape(parts).expand(sizes).clone().view(result);
+  return repeated > 3 ? repeat(y, later) : y;
 }
 
 namespace {

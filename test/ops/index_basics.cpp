@@ -294,6 +294,25 @@ TEST_CASE("other orders of the elements") {
   CHECK(numbers(roll(x, -1, 1)) == Numbers{1, 2, 0, 4, 5, 3});
   CHECK(numbers(repeat(tensor({1, 2}), {2, 2})) == Numbers{1, 2, 1, 2, 1, 2, 1, 2});
   CHECK(repeat(x, {0, 1}).shape() == Shape{0, 3});
+  for (const int64_t rows : {0, 1, 3, 5})
+    for (const int64_t columns : {0, 1, 4})
+      for (int64_t offset = -6; offset <= 6; ++offset) {
+        CAPTURE(rows, columns, offset);
+        const Tensor all = ones({rows, columns});
+        CHECK(equal(tril_indices(rows, columns, offset), nonzero(tril(all, offset)).t()));
+        CHECK(equal(triu_indices(rows, columns, offset), nonzero(triu(all, offset)).t()));
+      }
+  {  // more repeated dimensions than one copy can have
+    const Tensor deep = arange(64).view({2, 2, 2, 2, 2, 2});
+    const Shape times = {2, 3, 1, 2, 3, 2};
+    Tensor expected = deep;
+    for (int d = 0; d < times.size(); ++d) expected = cat(std::vector<Tensor>(size_t(times[d]), expected), d);
+    CHECK(equal(repeat(deep, times), expected));
+    CHECK(equal(repeat(deep.transpose(0, 5), {2, 1, 1, 3, 1, 1}),
+                cat({cat({deep.transpose(0, 5), deep.transpose(0, 5), deep.transpose(0, 5)}, 3),
+                     cat({deep.transpose(0, 5), deep.transpose(0, 5), deep.transpose(0, 5)}, 3)},
+                    0)));
+  }
   CHECK(numbers(tril(x)) == Numbers{0, 0, 0, 3, 4, 0});
   CHECK(numbers(triu(x, 1)) == Numbers{0, 1, 2, 0, 0, 5});
   CHECK(numbers(diag(x, 1)) == Numbers{1, 5});
