@@ -270,8 +270,12 @@ void AccumulateGrad::add(TensorImpl* leaf, FinalGrad& grad) {
     grad = {};
     return;
   }
-  // The seed of backward() and saved tensors may arrive here; the gradient of a leaf is shared with no other handle.
-  if (!is_exclusive(grad.dense) || !grad.dense.is_contiguous()) grad.dense = grad.dense.clone();
+  // The seed of backward() and saved tensors may arrive here; the gradient of a leaf is shared with no other handle. It
+  // is row-major, or lies in memory as the leaf does.
+  const View& view = view_of(grad.dense);
+  const bool as_leaf = !view.contiguous && view.strides == leaf->view.strides && is_permuted(view);
+  if (!is_exclusive(grad.dense) || !(view.contiguous || as_leaf))
+    grad.dense = as_leaf ? clone_in_order(grad.dense) : grad.dense.clone();
   if (sparse_.ids.defined()) {
     SparseGrad none;
     add_sparse(grad.dense, none, sparse_, shape);

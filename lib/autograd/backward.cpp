@@ -114,10 +114,10 @@ Tensor Backward::grad_or_zeros(int i) const {
 Tensor Backward::take_grad_buffer() const {
   const Tensor& g = grad();
   const TensorImpl* impl = TensorImpl::of(g);
-  const bool plain =
-      impl->view.contiguous && !impl->is_wrapped_number && !impl->requires_grad && !needs_grad(g) && !impl->base;
+  const bool dense = impl->view.contiguous || is_permuted(impl->view);
+  const bool plain = dense && !impl->is_wrapped_number && !impl->requires_grad && !needs_grad(g) && !impl->base;
   if (plain && is_exclusive(g)) return g;
-  return make_tensor(g.shape(), g.dtype(), g.device());
+  return make_like(g, g.dtype());
 }
 
 // ---- gradients of inputs --------------------------------------------------------------------------------------------

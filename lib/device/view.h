@@ -21,4 +21,19 @@ struct View {
   }
 };
 
+/// Returns true if the elements of a view that is not row-major are a permutation of row-major ones: memory has neither
+/// gaps between them nor elements that several positions share.
+inline bool is_permuted(const View& view) {
+  if (view.contiguous || view.numel == 0) return false;
+  const int rank = view.shape.size();
+  int64_t step = 1;
+  while (step < view.numel) {
+    int d = 0;
+    while (d < rank && (view.shape[d] == 1 || view.strides[d] != step)) ++d;
+    if (d == rank) return false;
+    step *= view.shape[d];
+  }
+  return true;
+}
+
 }  // namespace reel

@@ -114,7 +114,7 @@ Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids
 Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source) {
   return call("index_copy", {x, ids, source}, {{"dim", dim}},
               [&](const Tensor& x, const Tensor& ids, const Tensor& source) {
-                const Tensor y = no_grad([&] { return x.clone(); });
+                const Tensor y = no_grad([&] { return clone_in_order(x); });
                 kernels_of(y).index_copy(view_of(y), dim, view_of(ids), view_of(source));
                 if (is_floating_point(x.dtype()) && recording(x, source))
                   record("index_put", y, inputs(x, source),
@@ -131,7 +131,7 @@ Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& sou
 Tensor add_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source) {
   return call("index_add", {x, ids, source}, {{"dim", dim}},
               [&](const Tensor& x, const Tensor& ids, const Tensor& source) {
-                const Tensor y = no_grad([&] { return x.clone(); });
+                const Tensor y = no_grad([&] { return clone_in_order(x); });
                 kernels_of(y).index_add(view_of(y), dim, view_of(ids), view_of(source));
                 if (is_floating_point(x.dtype()) && recording(x, source))
                   record("index_add", y, inputs(x, source), [dim, ids = SavedTensor(ids)](Backward& back) {
@@ -282,7 +282,7 @@ Tensor scattered(ScatterOp op, const Tensor& x, const Positions& to, const Tenso
   constexpr Op kNames[] = {"scatter", "scatter_add", "scatter_mul", "scatter_max", "scatter_min"};
   return call(kNames[static_cast<int>(op)], {x, to.ids, from}, {{"dim", to.dim}},
               [&](const Tensor& x, const Tensor& ids, const Tensor& from) {
-                const Tensor y = no_grad([&] { return x.clone(); });
+                const Tensor y = no_grad([&] { return clone_in_order(x); });
                 kernels_of(y).scatter(op, view_of(y), to.dim, view_of(ids), view_of(from));
                 return y;
               });
@@ -574,7 +574,7 @@ Tensor one_hot(const Tensor& index, int64_t classes) {
 Tensor select_scatter(const Tensor& x, const Tensor& source, int64_t dim, int64_t index) {
   return call("select_scatter", {x, source}, {{"dim", dim}, {"index", index}},
               [&](const Tensor& x, const Tensor& source) {
-                Tensor y = x.clone();
+                Tensor y = clone_in_order(x);
                 y.select(dim, index).copy_(source);
                 return y;
               });
@@ -587,7 +587,7 @@ Tensor slice_scatter(const Tensor& x, const Tensor& source, int64_t dim, std::op
                {"stop", stop.value_or(std::numeric_limits<int64_t>::max())},
                {"step", step}},
               [&](const Tensor& x, const Tensor& source) {
-                Tensor y = x.clone();
+                Tensor y = clone_in_order(x);
                 y.slice(dim, start, stop, step).copy_(source);
                 return y;
               });
@@ -595,7 +595,7 @@ Tensor slice_scatter(const Tensor& x, const Tensor& source, int64_t dim, std::op
 Tensor diagonal_scatter(const Tensor& x, const Tensor& source, int64_t offset, int64_t dim0, int64_t dim1) {
   return call("diagonal_scatter", {x, source}, {{"offset", offset}, {"row", dim0}, {"column", dim1}},
               [&](const Tensor& x, const Tensor& source) {
-                Tensor y = x.clone();
+                Tensor y = clone_in_order(x);
                 diagonal(y, offset, dim0, dim1).copy_(source);
                 return y;
               });

@@ -61,13 +61,16 @@ auto in_memory_order(const char* op, const F& f) {
   };
 }
 
-/// Returns a tensor for an input's gradient that a rule computes from that of the result alone: in its order in memory.
-inline Tensor grad_buffer_in_order(Backward& back) {
-  const View& g = view_of(back.grad());
-  if (!g.contiguous) [[unlikely]]
-    if (const auto order = memory_order(g.shape, {&g}))
-      return order->undo(make_tensor(order->permuted(), g.dtype, back.grad().device()));
-  return back.take_grad_buffer();
+/// Returns a tensor for the gradient of an input, which a rule computes from that of the result and from `read`. It has
+/// the order in memory of the result's gradient, if what is read has that, too, and is row-major otherwise. With `keep`
+/// it is another tensor than the result's gradient.
+inline Tensor grad_buffer(Backward& back, std::initializer_list<const View*> read, bool keep = false) {
+  const Tensor& g = back.grad();
+  const View& view = view_of(g);
+  if (!view.contiguous) [[unlikely]]
+    for (const View* x : read)
+      if (x && x->numel > 1 && x->strides != view.strides) return make_tensor(view.shape, view.dtype, g.device());
+  return keep ? make_like(g, view.dtype) : back.take_grad_buffer();
 }
 
 template <bool read, int tag>
@@ -103,7 +106,7 @@ struct UnaryRule {
     }
     View room;
     const View* kept = back.view(saved, room);
-    Tensor gx = F::save == functors::kNothing ? grad_buffer_in_order(back) : back.take_grad_buffer();
+    Tensor gx = grad_buffer(back, {kept});
     kernels_of(g).unary_grad[functors::index_of<functors::UnaryList, F>](
         &f, view_of(g), F::save == functors::kInput ? kept : nullptr, F::save == functors::kOutput ? kept : nullptr,
         view_of(gx));
@@ -215,12 +218,9 @@ struct BinaryRule {
     View rooms[3];
     const View* const av = reads & functors::kA ? back.view(a, rooms[0]) : nullptr;
     const View* const bv = reads & functors::kB ? back.view(b, rooms[1]) : nullptr;
-    const bool reads_numbers = !(av && av->numel > 1) && !(bv && bv->numel > 1) && !(reads & functors::kOutput);
-    Tensor out = keep            ? make_tensor(g.shape(), g.dtype(), g.device())
-                 : reads_numbers ? grad_buffer_in_order(back)
-                                 : back.take_grad_buffer();
-    kernel(&f, view_of(g), operand(av, g.shape(), rooms[0]), operand(bv, g.shape(), rooms[1]),
-           reads & functors::kOutput ? back.view(y, rooms[2]) : nullptr, view_of(out));
+    const View* const yv = reads & functors::kOutput ? back.view(y, rooms[2]) : nullptr;
+    Tensor out = grad_buffer(back, {av, bv, yv}, keep);
+    kernel(&f, view_of(g), operand(av, g.shape(), rooms[0]), operand(bv, g.shape(), rooms[1]), yv, view_of(out));
     return out;
   }
   static const View* operand(const View* view, const Shape& shape, View& wide) {

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "lib/ops/internal.h"
+#include "lib/ops/pointwise.h"
 
 // The rearranging part of join.h.
 namespace reel {
@@ -12,6 +13,11 @@ Tensor flip(const Tensor& x, const Dims& dims) {
   view_of(x, "flip");
   return call("flip", {x}, {{"dims", dims.dims}}, [&](const Tensor& x) {
     const View& view = view_of(x);
+    if (const auto order = memory_order(view.shape, {&view})) {
+      Dims permuted = dims;
+      for (int64_t& dim : permuted.dims) dim = order->inverse[wrap_dim(dim, view.shape.size(), "flip")];
+      return order->undo(flip(order->apply(x), permuted));
+    }
     View mirrored = view;
     unsigned seen = 0;
     for (const int64_t dim : dims.dims) {

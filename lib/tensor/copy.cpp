@@ -2,7 +2,7 @@
 #include "lib/device/device.h"
 #include "lib/tensor/op_trace.h"
 
-// Copies of a tensor in another dtype, on another device or in row-major order.
+// This file copies tensors to another dtype, another device or row-major order.
 namespace reel {
 
 namespace {
@@ -36,16 +36,32 @@ void copy_between(Device source, const View& from, Device target, const View& to
 }
 
 namespace {
+enum class Order { kRowMajor, kOfOperand };
+
+// Copies x, a permutation of row-major elements, without its history: as they lie in memory.
+Tensor copied_in_order(const Tensor& x, DType dtype) {
+  const Tensor y = make_like(x, dtype);
+  const auto flat = [](const View& v) { return make_view(v.data, {v.numel}, {1}, v.dtype); };
+  kernels_of(x).copy(flat(view_of(x)), flat(view_of(y)));
+  return y;
+}
+
 // The gradient goes back through the same conversion: Backward::set casts it to x's dtype.
-Tensor converted(const char* name, const Tensor& x, DType dtype, Device device, CopyOptions options = {}) {
+Tensor converted(const char* name, const Tensor& x, DType dtype, Device device, CopyOptions options = {},
+                 Order order = Order::kRowMajor) {
   if (is_tracing()) [[unlikely]]
     return traced(dtype == view_of(x).dtype ? "clone" : "to", {x}, {},
-                  [&] { return converted(name, x, dtype, device, options); });
+                  [&] { return converted(name, x, dtype, device, options, order); });
   const View& xv = view_of(x);
   const Device from = TensorImpl::of(x)->device();
   const bool to_pinned = options.non_blocking && device == kCPU && from != kCPU;
-  const Tensor y = to_pinned ? make_pinned_tensor(xv.shape, dtype) : make_tensor(xv.shape, dtype, device);
-  copy_between(from, xv, device, view_of(y), options);
+  Tensor y;
+  if (order == Order::kOfOperand && is_permuted(xv)) {
+    y = copied_in_order(x, dtype);
+  } else {
+    y = to_pinned ? make_pinned_tensor(xv.shape, dtype) : make_tensor(xv.shape, dtype, device);
+    copy_between(from, xv, device, view_of(y), options);
+  }
   if (is_floating_point(xv.dtype) && is_floating_point(dtype) && recording(x))
     record(name, y, inputs(x), [from](Backward& back) { back.set(0, back.grad().to(from)); });
   return y;
@@ -53,7 +69,7 @@ Tensor converted(const char* name, const Tensor& x, DType dtype, Device device, 
 }  // namespace
 
 Tensor Tensor::to(DType dtype) const {
-  return view_of(*this, "to").dtype == dtype ? *this : converted("to", *this, dtype, device());
+  return view_of(*this, "to").dtype == dtype ? *this : converted("to", *this, dtype, device(), {}, Order::kOfOperand);
 }
 Tensor Tensor::to(Device target, CopyOptions options) const {
   return device() == target ? *this : converted("to", *this, view_of(*this).dtype, target, options);
@@ -61,6 +77,18 @@ Tensor Tensor::to(Device target, CopyOptions options) const {
 Tensor Tensor::clone() const {
   const View& view = view_of(*this, "clone");
   return converted("clone", *this, view.dtype, device());
+}
+Tensor make_like(const Tensor& x, DType dtype) {
+  const View& xv = view_of(x);
+  Tensor y = make_tensor(xv.shape, dtype, TensorImpl::of(x)->device());
+  if (is_permuted(xv)) {
+    View& yv = TensorImpl::of(y)->view;
+    yv.strides = xv.strides, yv.contiguous = false;
+  }
+  return y;
+}
+Tensor clone_in_order(const Tensor& x) {
+  return converted("clone", x, view_of(x, "clone").dtype, x.device(), {}, Order::kOfOperand);
 }
 Tensor Tensor::contiguous() const {
   const View& view = view_of(*this, "contiguous");

@@ -123,6 +123,12 @@ int wrap_dim(int64_t dim, int rank, const char* op);
 /// to = from, of one shape, whatever devices and dtypes they are of.
 void copy_between(Device source, const View& from, Device target, const View& to, CopyOptions options = {});
 
+/// Returns a tensor of x's shape and device. Its elements, which are not initialised, have x's order in memory if x is
+/// a permutation of row-major elements.
+Tensor make_like(const Tensor& x, DType dtype);
+/// Returns a copy of x. If x is a permutation of row-major elements, so is the copy.
+Tensor clone_in_order(const Tensor& x);
+
 /// True when this is the only handle to the tensor, and no recorded op refers to it.
 inline bool is_only_reference(const Tensor& tensor) {
   return TensorImpl::of(tensor)->refs.load(std::memory_order_acquire) == 1;

@@ -142,7 +142,7 @@ TEST_CASE("reductions add in the order of memory", "[ops][isa]") {
     }
 }
 
-TEST_CASE("a row is reduced to the same bits alone and among others", "[ops][isa]") {
+TEST_CASE("a row is reduced to the same bits alone and among others", "[ops][isa][cpu]") {
   for (const DType dtype : {kFloat32, kFloat64, kBFloat16, kInt64})
     for (const int64_t size : {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 1000, 2047, 5000}) {
       CAPTURE(dtype, size);
@@ -287,6 +287,10 @@ TEST_CASE("a pointwise result lies in memory as operands of one order do", "[ops
       check(x < y, a < b);
       const Tensor half = a.to(kFloat16), integers = (a * 8).to(kInt32);
       check(laid_out(half, order) * 2, half * 2);
+      for (const DType dtype : {kFloat64, kBFloat16, kInt64, kBool}) check(x.to(dtype), a.to(dtype));
+      check(flip(x, {0, -1}), flip(a, {0, -1}));
+      check(select_scatter(x, b.select(1, 0), 1, 0), select_scatter(a, b.select(1, 0), 1, 0));
+      CHECK(x.clone().is_contiguous());
       check(laid_out(integers, order) & 3, integers & 3);
       CHECK((x + b).is_contiguous());
       // Gradients, first and second, of functions that save operands or results.
@@ -322,4 +326,32 @@ TEST_CASE("a permuted result is a tensor of its own", "[ops]") {
   CHECK(allclose(leaf.grad(), a.t() * 4));
   CHECK_THROWS_WITH((x + x).view({24}), Catch::Contains("use reshape"));
   CHECK(equal((x + x).reshape({24}), (a * 2).t().contiguous().view({24})));
+}
+
+TEST_CASE("elements are copied and converted with any steps between them", "[ops][isa]") {
+  const std::vector<DType> dtypes = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool};
+  for (const int64_t size : {1, 2, 7, 8, 15, 16, 17, 33, 300})
+    for (const DType from : dtypes) {
+      const Tensor all = (arange(6 * size * 5) % 251 - (from == kUInt8 ? 0 : 125)).to(from).view({6 * size, 5});
+      // Rows of neighbours, of each second, third and last element, and of one element.
+      const Tensor parts[] = {
+          all.slice(0, 0, size),        all.slice(0, 0, 2 * size, 2),          all.slice(0, 1, 2 * size, 2),
+          all.slice(0, 0, 3 * size, 3), flip(all, 0).slice(0, 0, 2 * size, 2), all.narrow(0, 0, 1).expand({size, 5})};
+      for (const Tensor& part : parts)
+        for (const Tensor& x : {part.t(), part.select(1, 0), part.narrow(1, 1, 3)}) {
+          std::vector<double> values;
+          const Tensor flat = x.reshape({-1});
+          for (int64_t i = 0; i < flat.numel(); ++i) values.push_back(flat[i].item<double>());
+          for (const DType to : dtypes) {
+            CAPTURE(size, from, to, x.shape(), x.strides());
+            if (to == kUInt8 && from != kUInt8 && from != kBool) continue;  // no negative numbers
+            const Tensor y = x.to(to);
+            Tensor spaced = zeros({2 * x.numel()}, {.dtype = to}).slice(0, 0, {}, 2);
+            spaced.copy_(flat);
+            const Tensor expected = tensor(values).to(from).to(to).view(x.shape());
+            CHECK(equal(y, expected));
+            CHECK(equal(spaced.view(x.shape()), expected));
+          }
+        }
+    }
 }
