@@ -24,8 +24,8 @@ DType autocast_dtype();
 ///   rnn_tanh, rnn_relu, and with weights lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell;
 ///   scaled_dot_product_attention and MultiheadAttention; prelu. They take float32 and half tensors.
 /// - In float32, which they also give: softmax, log_softmax, gumbel_softmax, logsumexp, segment_softmax; all losses;
-///   exp, expm1, log, log1p, log2, log10, pow, rsqrt, reciprocal, softplus, sinh, cosh, tan, asin, acos; sum, prod,
-///   cumsum, cumprod; norm, renorm, normalize, cov, corrcoef, cosine_similarity, pairwise_distance, cdist, pdist;
+///   exp, expm1, log, log1p, log2, log10, pow, rsqrt, reciprocal, softplus, sinh, cosh, tan, asin, acos; sum, nansum,
+///   prod, cumsum, cumprod; norm, renorm, normalize, cov, corrcoef, cosine_similarity, pairwise_distance, cdist, pdist;
 ///   layer_norm, group_norm, rms_norm; interpolate; crf_log_likelihood, crf_marginals, crf_decode,
 ///   hierarchical_log_softmax; all of linalg::.
 /// - In the widest of their inputs' types: scatter_add, grid_sample, affine_grid, and of gates lstm_cell and
