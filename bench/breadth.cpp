@@ -11,9 +11,11 @@
 // the operands that say `grad`.
 #include "bench/breadth.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <numeric>
 #include <sstream>
 #include <unordered_map>
 
@@ -115,13 +117,25 @@ Step forward_step(PreparedCall call) {
   };
 }
 
+/// Returns a gradient for y that lies in memory as y does, as those do that pointwise ops make.
+Tensor cotangent(const Tensor& y) {
+  const Tensor g = ones_like(y).mul_(uniform(0.5, 1.5, y.shape(), 9).to(y.dtype()));
+  const Strides strides = y.strides();
+  if (std::count(strides.begin(), strides.end(), 0)) return g;
+  Shape order = y.shape(), inverse = order;
+  std::iota(order.begin(), order.end(), 0);
+  const auto stride = [&](int64_t d) { return strides[static_cast<int>(d)]; };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return stride(a) > stride(b); });
+  for (int i = 0; i < order.size(); ++i) inverse[static_cast<int>(order[i])] = i;
+  return g.permute(order).contiguous().permute(inverse);
+}
+
 Step backward_step(PreparedCall call, Tensors leaves) {
   return [call, leaves, cotangents = Tensors()]() mutable {
     Tensors results = call();
     std::erase_if(results, [](const Tensor& y) { return !y.defined() || !y.requires_grad(); });
     if (cotangents.empty())
-      for (const Tensor& y : results)
-        cotangents.push_back(ones_like(y.detach()).mul_(uniform(0.5, 1.5, y.shape(), 9).to(y.dtype())));
+      for (const Tensor& y : results) cotangents.push_back(cotangent(y.detach()));
     reel::backward(results, cotangents);
     results.clear();
     for (Tensor& leaf : leaves) {
