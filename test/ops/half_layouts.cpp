@@ -97,7 +97,10 @@ TEST_CASE("pointwise ops of half types are those of float32, rounded, in every l
         CHECK(same_bits(exp(x), exp(u).to(dtype)));
         CHECK(same_bits(lerp(x, y, z), lerp(u, v, w).to(dtype)));
         CHECK(equal(x < y, u < v));
-        CHECK(same_bits(softmax(x, -1), softmax(u, -1).to(dtype)));
+        if (test_device() == kCPU)
+          CHECK(same_bits(softmax(x, -1), softmax(u, -1).to(dtype)));
+        else  // a thread of a GPU adds as many elements as it loads at once, which are more of a half type
+          CHECK(allclose(softmax(x, -1).to(kFloat32), softmax(u, -1), dtype == kBFloat16 ? 0x1p-8 : 0x1p-10, 1e-7));
         Tensor in_place = with_last_first(x.clone());
         in_place.mul_(y);
         CHECK(same_bits(in_place, (u * v).to(dtype)));
@@ -163,8 +166,9 @@ TEST_CASE("half types give the same bits with any number of threads", "[ops]") {
 }
 
 TEST_CASE("products of bfloat16 are those of float32, rounded", "[ops][isa]") {
-  // A rounded result is within 2⁻⁸ of the sum, and the order of its terms matters less.
-  constexpr double kBound = 0x1p-8;
+  // A rounded result is within 2⁻⁸ of the sum, and the order of its terms matters less. cuBLAS may round a product
+  // before it adds a bias.
+  const double bound = test_device() == kCPU ? 0x1p-8 : 0x1p-7;
   struct Size {
     int64_t m, n, k;
   };
@@ -185,15 +189,15 @@ TEST_CASE("products of bfloat16 are those of float32, rounded", "[ops][isa]") {
         const Tensor b = transpose_b ? random_half({n, k}, kBFloat16).t() : random_half({k, n}, kBFloat16);
         const Tensor bias = random_half({n}, kBFloat16);
         const auto wide = [](const Tensor& x) { return x.to(kFloat64); };
-        CHECK(error_of(mm(a, b), mm(wide(a), wide(b))) <= kBound);
-        CHECK(error_of(linear(a, b.t(), bias), mm(wide(a), wide(b)) + wide(bias)) <= kBound);
-        CHECK(error_of(relu(linear(a, b.t(), bias)), relu(mm(wide(a), wide(b)) + wide(bias))) <= 2 * kBound);
+        CHECK(error_of(mm(a, b), mm(wide(a), wide(b))) <= bound);
+        CHECK(error_of(linear(a, b.t(), bias), mm(wide(a), wide(b)) + wide(bias)) <= bound);
+        CHECK(error_of(relu(linear(a, b.t(), bias)), relu(mm(wide(a), wide(b)) + wide(bias))) <= 2 * bound);
         const Tensor batch = random_half({3, m, k}, kBFloat16);
-        CHECK(error_of(matmul(batch, b), matmul(wide(batch), wide(b))) <= kBound);
+        CHECK(error_of(matmul(batch, b), matmul(wide(batch), wide(b))) <= bound);
         const Tensor others =
             transpose_b ? random_half({3, n, k}, kBFloat16).transpose(1, 2) : random_half({3, k, n}, kBFloat16);
-        CHECK(error_of(bmm(batch, others), bmm(wide(batch), wide(others))) <= kBound);
-        CHECK(error_of(bmm(batch, b.expand({3, k, n})), matmul(wide(batch), wide(b))) <= kBound);
+        CHECK(error_of(bmm(batch, others), bmm(wide(batch), wide(others))) <= bound);
+        CHECK(error_of(bmm(batch, b.expand({3, k, n})), matmul(wide(batch), wide(b))) <= bound);
       }
   }
   // The second gradient of a weight is added to the first.
@@ -202,10 +206,10 @@ TEST_CASE("products of bfloat16 are those of float32, rounded", "[ops][isa]") {
   const Tensor x = random_half({600, 80}, kBFloat16), y = random_half({600, 80}, kBFloat16);
   (linear(x, weight).to(kFloat64).sum() + linear(y, weight).to(kFloat64).sum()).backward();
   (linear(x.to(kFloat64), wide).sum() + linear(y.to(kFloat64), wide).sum()).backward();
-  CHECK(error_of(weight.grad(), wide.grad()) <= 2 * kBound);
+  CHECK(error_of(weight.grad(), wide.grad()) <= 2 * bound);
 
   const Tensor part = random_half({40, 90}, kBFloat16).narrow(1, 13, 50);  // rows with gaps
-  CHECK(error_of(mm(part, part.t()), mm(part.to(kFloat64), part.to(kFloat64).t())) <= kBound);
+  CHECK(error_of(mm(part, part.t()), mm(part.to(kFloat64), part.to(kFloat64).t())) <= bound);
   CHECK(mm(random_half({3, 0}, kBFloat16), random_half({0, 4}, kBFloat16)).abs().sum().item<double>() == 0);
 }
 

@@ -51,7 +51,8 @@ TEST_CASE("normal numbers are those of the stream by Box and Muller's method, ho
       const std::vector<float> part = randn({count}).to_vector<float>();
       CHECK(part == std::vector<float>(all.begin() + begin, all.begin() + begin + count));
     }
-  // All instruction sets and versions make these.
+  // All instruction sets and versions make these; a GPU's sines and logarithms differ in the last bits.
+  if (test_device() != kCPU) return;
   CHECK(std::vector<float>(all.begin(), all.begin() + 4) ==
         std::vector{0.472554207f, 0.426344573f, 0.0877319574f, -0.913968503f});
 }
