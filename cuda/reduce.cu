@@ -24,9 +24,9 @@ struct ZeroForNaN {
   }
 };
 
-/// Sums of the terms of elements, products and, with a divisor, means. Floats are accumulated in double precision (but
-/// for the elements of one vector, which are added in their own type first): the sum of 10⁷ float32 numbers is as exact
-/// as its inputs. Integers wrap.
+/// It computes sums of the terms of elements, products and, with a divisor, means. Floats are accumulated in double
+/// precision (but for the elements of one vector, which are added in their own type first): the sum of 10⁷ float32
+/// numbers is as exact as its inputs. Integers wrap.
 template <class T, bool product, class Term = Same>
 struct Accumulate {
   using Element = T;

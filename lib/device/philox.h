@@ -41,7 +41,7 @@ REEL_HD static inline uint64_t uniform_integer(uint32_t lane, uint32_t extra, ui
   return (x >> 32) * high + (middle >> 32) + (other >> 32);
 }
 
-/// A sequence of uniform numbers in [0, 1) for one element, which takes as many as it needs (rejection sampling). Block
+/// Draws are uniform numbers in [0, 1) for one element, which takes as many as it needs (rejection sampling). Block
 /// `number` has further lanes that nothing else takes, so that elements stay independent of each other.
 class Draws {
  public:

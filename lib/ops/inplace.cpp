@@ -111,7 +111,7 @@ bool writes_directly(const Tensor& self, const Tensor& other, bool integers = fa
          !(grad_mode && (needs_grad(self) || needs_grad(other))) && !is_tracing() && !shares_memory(self, other) &&
          (self.device() == other.device() || is_number);
 }
-// x or, if that is a C++ number, it as one that kernels take beside elements of dtype, which `room` has then.
+// Returns x or, if that is a C++ number, it as one that kernels take beside elements of dtype, which `room` has then.
 const Tensor& typed(const char* name, DType dtype, const Tensor& x, Tensor& room) {
   view_of(x, name);
   if (!TensorImpl::of(x)->is_wrapped_number || needs_grad(x)) return x;

@@ -112,21 +112,21 @@ std::array<Attribute, 9> attributes_of(const Pooling& pool, size_t spatial) {
            {"spatial", spatial}}};
 }
 
-/// The same pooling of x with its channels in front.
+/// Returns the same pooling of x with its channels in front.
 Pooling in_front(Pooling pool) {
   pool.planes *= pool.channels;
   pool.channels = 1, pool.channels_last = false;
   return pool;
 }
 
-/// The same pooling of x with its channels last, [n, …, channels] or […, channels].
+/// Returns the same pooling of x with its channels last, [n, …, channels] or […, channels].
 Pooling with_channels_last(Pooling pool, int64_t channels) {
   pool.planes /= channels;
   pool.channels = channels, pool.channels_last = true;
   return pool;
 }
-/// Are the channels, which are in front of the sizes, the last in memory, and so many that they are worth vectors? Then
-/// the elements are not moved before they are pooled; the result lies as x does.
+/// Returns whether the channels, which are in front of the sizes, are the last in memory, and so many that they are
+/// worth vectors. Then the elements are not moved before they are pooled; the result lies as x does.
 bool has_channels_last_in_memory(const Tensor& x, const Pooling& pool, int sizes) {
   constexpr int64_t kMinChannels = 8;
   const View& view = view_of(x);

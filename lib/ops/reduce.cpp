@@ -303,7 +303,7 @@ Tensor nonzero_or_one(const Tensor& x) { return where(x == 0, 1, x); }
 /// g / root, the factor in the slope of a square root; 0 where that is 0, and so are all derivatives of it.
 Tensor over_root(const Tensor& g, const Tensor& root) { return where(root == 0, 0, g / nonzero_or_one(root)); }
 
-/// Σ x² and Σ |x|, which are not recorded.
+// These compute Σ x² and Σ |x|, which are not recorded.
 Tensor sum_of_squares(const Tensor& x, const Dims& dims, bool keepdim) {
   return run(ReduceOp::kSumOfSquares, x, plan_of("norm", x.shape(), dims, keepdim),
              [&](const Tensor& x) { return sum(square(x), dims, keepdim); });

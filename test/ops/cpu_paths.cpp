@@ -84,7 +84,7 @@ TEST_CASE("a Kronecker product with a narrow matrix is that of each pair of elem
       CHECK(y.select(0, i).select(0, j).item<float>() ==
             a.select(0, i / 3).select(0, j / 2).item<float>() * b.select(0, i % 3).select(0, j % 2).item<float>());
   CHECK(kron(zeros({0, 9}), zeros({2, 2})).shape() == Shape{0, 18});
-  // Second derivatives
+  // The second derivatives are checked, too.
   const auto second = [](const auto& product) {
     manual_seed(9);
     Tensor u = randn({2, 9}).to(kFloat64).requires_grad_(), v = randn({3, 2}).to(kFloat64).requires_grad_();
@@ -140,7 +140,7 @@ TEST_CASE("norms of halves round once", "[ops][isa]") {
     const int64_t last = shape.back();
     check_types({x, rand({last}) + 1, randn({last})},
                 [&](const auto& t) { return layer_norm(t[0], {last}, t[1], t[2]); });
-    // Parameters in float32 beside halves.
+    // Parameters may be float32 beside halves.
     for (const DType dtype : {kFloat16, kBFloat16}) {
       const Tensor half = x.to(dtype);
       const Tensor y = batch_norm(half, {}, {}, weight, bias, true),
@@ -239,7 +239,7 @@ TEST_CASE("losses of many elements are added up in blocks", "[ops]") {
           const Tensor wanted = reduction == kMean ? mean(each) : sum(each);
           if (dtype != kFloat16 || std::abs(wanted.item<double>()) < 60000)
             CHECK(error_of(y, wanted) < tolerance(dtype));
-          // One operand in another order
+          // One operand lies in another order.
           const Tensor mixed = loss(laid(a), b.to(dtype), laid(sign), laid(positive), reduction);
           if (dtype != kFloat16 || std::abs(wanted.item<double>()) < 60000)
             CHECK(error_of(mixed, y) < tolerance(dtype));

@@ -333,7 +333,7 @@ TEST_CASE("elements are copied and converted with any steps between them", "[ops
   for (const int64_t size : {1, 2, 7, 8, 15, 16, 17, 33, 300})
     for (const DType from : dtypes) {
       const Tensor all = (arange(6 * size * 5) % 251 - (from == kUInt8 ? 0 : 125)).to(from).view({6 * size, 5});
-      // Rows of neighbours, of each second, third and last element, and of one element.
+      // The rows have neighbours, each second, third and last element, or one element.
       const Tensor parts[] = {
           all.slice(0, 0, size),        all.slice(0, 0, 2 * size, 2),          all.slice(0, 1, 2 * size, 2),
           all.slice(0, 0, 3 * size, 3), flip(all, 0).slice(0, 0, 2 * size, 2), all.narrow(0, 0, 1).expand({size, 5})};

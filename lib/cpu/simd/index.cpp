@@ -26,8 +26,8 @@ T plus(T a, T b) {
     return T(a + b);
 }
 
-/// a · b in the type of the elements; the larger and the smaller of a and b, where NaN propagates: by instructions that
-/// do not branch unless a is NaN.
+// These return a · b in the type of the elements, and the larger and the smaller of a and b, where NaN propagates: by
+// instructions that do not branch unless a is NaN.
 template <class T>
 T times(T a, T b) {
   if constexpr (std::is_integral_v<T>)

@@ -8,7 +8,7 @@
 
 namespace reel::cpu::REEL_ISA {
 
-/// Functors that cost less than to write float32 copies of their operands and to read these again.
+/// A functor is cheap if it costs less than to write float32 copies of its operands and to read these again.
 template <class F>
 inline constexpr bool kIsCheap =
     functors::kIsOneOf<F, functors::Neg, functors::Abs, functors::Sign, functors::Square, functors::Sqrt,

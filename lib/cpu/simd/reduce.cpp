@@ -171,7 +171,7 @@ double reduce_row(const Elements& x, int64_t n, const Term& term = {}) {
   return result;
 }
 
-/// y[0 … n) for n columns, n at most kColumns batches. `first` is the first one of the rows.
+/// Computes y[0 … n) for n columns, n at most kColumns batches. `first` is the first one of the rows.
 template <class Op, class E, class Stride, class Out>
 void reduce_columns(const Nest& rows, const Row<E, Stride>& first, int64_t n, Out* y, int64_t y_stride) {
   using T = Compute<E>;

@@ -75,7 +75,7 @@ void run(const View& from, const View& to, int dim, const View& ids, const View&
     back ? spread_line(taps, x, y, inner) : resample_line(taps, x, y, inner);
   };
   for_each_range((outer + lanes - 1) / lanes, std::max(from_size, to_size) * lanes, [&](int64_t begin, int64_t end) {
-    // Copies of some lines, widened, and of these as lanes.
+    // These have copies of some lines, widened, and of these as lanes.
     const int64_t of_wide = is_wide ? 0 : lanes, of_lanes = lanes > 1 ? lanes : 0;
     const Scratch scratch(static_cast<size_t>((from_size + to_size) * (of_wide + of_lanes)) * sizeof(T));
     T *const wide_from = scratch.data<T>(), *const wide_to = wide_from + from_size * of_wide;

@@ -54,8 +54,8 @@ bool divided(const View* const (&views)[count], int dim, const F& f) {
   return views[count - 1]->numel > part_size && for_each_part(views, 1u << dim, f);
 }
 
-/// This many lines of a scan have their totals kept at a time, and this many elements of a line of a half type are
-/// converted at once.
+/// A scan keeps the totals of this many lines at a time, and converts this many elements of a line of a half type at
+/// once.
 constexpr int64_t kLines = 256;
 
 /// Value<T> is the type that elements of type T are read and written as.

@@ -106,7 +106,7 @@ void for_each_row(const View& x, int64_t n, const F& f) {
 
 int64_t row_length(const View& x) { return x.shape.size() ? x.shape.back() : 1; }
 
-/// Some rows of n elements, from element `first` on, of which each has a number in a lane of vectors.
+/// Rows are some rows of n elements, from element `first` on, of which each has a number in a lane of vectors.
 template <class T>
 struct Rows {
   int64_t first, count, n;
