@@ -8,6 +8,7 @@
 #include "reel/nn.h"
 #include "reel/ops.h"
 #include "reel/random.h"
+#include "test/support/op_table.h"
 #include "test/support/pch.h"
 #include "test/support/threads.h"
 

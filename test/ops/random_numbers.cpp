@@ -10,6 +10,7 @@
 #include "reel/autograd.h"
 #include "reel/io.h"
 #include "reel/ops.h"
+#include "test/support/op_table.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;
