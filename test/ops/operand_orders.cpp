@@ -332,7 +332,8 @@ TEST_CASE("elements are copied and converted with any steps between them", "[ops
   const std::vector<DType> dtypes = {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool};
   for (const int64_t size : {1, 2, 7, 8, 15, 16, 17, 33, 300})
     for (const DType from : dtypes) {
-      const Tensor all = (arange(6 * size * 5) % 251 - (from == kUInt8 ? 0 : 125)).to(from).view({6 * size, 5});
+      const Tensor all =
+          (remainder(arange(6 * size * 5), 251) - (from == kUInt8 ? 0 : 125)).to(from).view({6 * size, 5});
       // The rows have neighbours, each second, third and last element, or one element.
       const Tensor parts[] = {
           all.slice(0, 0, size),        all.slice(0, 0, 2 * size, 2),          all.slice(0, 1, 2 * size, 2),
