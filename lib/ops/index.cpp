@@ -360,9 +360,14 @@ Tensor mean_at(const Tensor& x, const Positions& to, const Tensor& from, bool in
   return x.is_floating_point() ? total / count : floor_divide(total, count).to(x.dtype());
 }
 
+/// Returns scattered(), which is row-major if a rule saves it.
+Tensor scattered_to_save(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from, bool saved) {
+  return scattered(op, saved ? no_grad([&] { return x.contiguous(); }) : x, to, from);
+}
+
 Tensor product_at(const Tensor& x, const Positions& to, const Tensor& from, bool include_self) {
   const Tensor start = no_grad([&] { return without_self(x, to, include_self, 1); });
-  const Tensor y = scattered(ScatterOp::kMul, start, to, from);
+  const Tensor y = scattered_to_save(ScatterOp::kMul, start, to, from, recording(x, from));
   // The derivative by a factor is the product of the others: y divided by it, but where it is 0. Such a factor, if it
   // is its place's only one, is left out of another product.
   if (recording(x, from))
@@ -397,7 +402,7 @@ Tensor is_same(const Tensor& a, const Tensor& b) { return logical_or(a == b, log
 Tensor extreme_at(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from, bool include_self) {
   // Any of the sources will do as a start.
   const Tensor start = no_grad([&] { return without_self(x, to, include_self, from); });
-  const Tensor y = scattered(op, start, to, from);
+  const Tensor y = scattered_to_save(op, start, to, from, recording(x, from));
   if (recording(x, from))
     record("scatter_reduce", y, inputs(x, from),
            [x = SavedTensor(x), from = SavedTensor(from), y = SavedTensor::output(y), d = to.dim,

@@ -298,7 +298,7 @@ TEST_CASE("other orders of the elements") {
     for (const int64_t columns : {0, 1, 4})
       for (int64_t offset = -6; offset <= 6; ++offset) {
         CAPTURE(rows, columns, offset);
-        const Tensor all = ones({rows, columns});
+        const Tensor all = ones({rows, columns}, {.device = kCPU});
         CHECK(equal(tril_indices(rows, columns, offset), nonzero(tril(all, offset)).t()));
         CHECK(equal(triu_indices(rows, columns, offset), nonzero(triu(all, offset)).t()));
       }

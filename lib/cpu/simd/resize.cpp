@@ -62,7 +62,7 @@ void spread_line(const Taps<T>& taps, const T* __restrict source, T* __restrict 
     }
 }
 
-/// Resamples `from` along a dimension, or spreads it back to `to`, which is zeros then.
+/// Resamples `from` along a dimension, or spreads it back, which adds to `to`.
 template <class E, bool back>
 void run(const View& from, const View& to, int dim, const View& ids, const View& weights) {
   using T = Compute<E>;
@@ -91,14 +91,14 @@ void run(const View& from, const View& to, int dim, const View& ids, const View&
       } else {
         wide_x = wide_from, wide_y = wide_to;
         convert(x, wide_from, n * from_size);
+        if (back) convert(y, wide_to, n * to_size);
       }
       if (lanes > 1) {
         rows_to_lanes(wide_x, from_size, from_size, n, lanes_from);
-        if (back) std::fill_n(lanes_to, to_size * lanes, T(0));
+        if (back) rows_to_lanes(static_cast<const T*>(wide_y), to_size, to_size, n, lanes_to);
         call(lanes_from, lanes_to, std::integral_constant<int64_t, kWidth<T>>());
         lanes_to_rows(lanes_to, to_size, n, wide_y, to_size);
       } else {
-        if (back && !is_wide) std::fill_n(wide_to, to_size, T(0));
         call(wide_x, wide_y, source.inner);
       }
       if constexpr (!is_wide) convert(wide_to, y, n * to_size);
