@@ -282,7 +282,7 @@ Tensor scattered(ScatterOp op, const Tensor& x, const Positions& to, const Tenso
   constexpr Op kNames[] = {"scatter", "scatter_add", "scatter_mul", "scatter_max", "scatter_min"};
   return call(kNames[static_cast<int>(op)], {x, to.ids, from}, {{"dim", to.dim}},
               [&](const Tensor& x, const Tensor& ids, const Tensor& from) {
-                const Tensor y = no_grad([&] { return clone_in_order(x); });
+                const Tensor y = no_grad([&] { return x.clone(); });
                 kernels_of(y).scatter(op, view_of(y), to.dim, view_of(ids), view_of(from));
                 return y;
               });
@@ -360,14 +360,9 @@ Tensor mean_at(const Tensor& x, const Positions& to, const Tensor& from, bool in
   return x.is_floating_point() ? total / count : floor_divide(total, count).to(x.dtype());
 }
 
-/// Returns scattered(), which is row-major if a rule saves it.
-Tensor scattered_to_save(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from, bool saved) {
-  return scattered(op, saved ? no_grad([&] { return x.contiguous(); }) : x, to, from);
-}
-
 Tensor product_at(const Tensor& x, const Positions& to, const Tensor& from, bool include_self) {
   const Tensor start = no_grad([&] { return without_self(x, to, include_self, 1); });
-  const Tensor y = scattered_to_save(ScatterOp::kMul, start, to, from, recording(x, from));
+  const Tensor y = scattered(ScatterOp::kMul, start, to, from);
   // The derivative by a factor is the product of the others: y divided by it, but where it is 0. Such a factor, if it
   // is its place's only one, is left out of another product.
   if (recording(x, from))
@@ -402,7 +397,7 @@ Tensor is_same(const Tensor& a, const Tensor& b) { return logical_or(a == b, log
 Tensor extreme_at(ScatterOp op, const Tensor& x, const Positions& to, const Tensor& from, bool include_self) {
   // Any of the sources will do as a start.
   const Tensor start = no_grad([&] { return without_self(x, to, include_self, from); });
-  const Tensor y = scattered_to_save(op, start, to, from, recording(x, from));
+  const Tensor y = scattered(op, start, to, from);
   if (recording(x, from))
     record("scatter_reduce", y, inputs(x, from),
            [x = SavedTensor(x), from = SavedTensor(from), y = SavedTensor::output(y), d = to.dim,
@@ -576,10 +571,15 @@ Tensor one_hot(const Tensor& index, int64_t classes) {
 
 // ---- parts replaced -------------------------------------------------------------------------------------------------
 
+// Returns a copy of x, of which a part becomes `source`. The gradients of both are faster where it is row-major.
+static Tensor to_be_changed(const Tensor& x, const Tensor& source) {
+  return recording(x, source) ? x.clone() : clone_in_order(x);
+}
+
 Tensor select_scatter(const Tensor& x, const Tensor& source, int64_t dim, int64_t index) {
   return call("select_scatter", {x, source}, {{"dim", dim}, {"index", index}},
               [&](const Tensor& x, const Tensor& source) {
-                Tensor y = clone_in_order(x);
+                Tensor y = to_be_changed(x, source);
                 y.select(dim, index).copy_(source);
                 return y;
               });
@@ -592,7 +592,7 @@ Tensor slice_scatter(const Tensor& x, const Tensor& source, int64_t dim, std::op
                {"stop", stop.value_or(std::numeric_limits<int64_t>::max())},
                {"step", step}},
               [&](const Tensor& x, const Tensor& source) {
-                Tensor y = clone_in_order(x);
+                Tensor y = to_be_changed(x, source);
                 y.slice(dim, start, stop, step).copy_(source);
                 return y;
               });
@@ -600,7 +600,7 @@ Tensor slice_scatter(const Tensor& x, const Tensor& source, int64_t dim, std::op
 Tensor diagonal_scatter(const Tensor& x, const Tensor& source, int64_t offset, int64_t dim0, int64_t dim1) {
   return call("diagonal_scatter", {x, source}, {{"offset", offset}, {"row", dim0}, {"column", dim1}},
               [&](const Tensor& x, const Tensor& source) {
-                Tensor y = clone_in_order(x);
+                Tensor y = to_be_changed(x, source);
                 diagonal(y, offset, dim0, dim1).copy_(source);
                 return y;
               });

@@ -102,13 +102,13 @@ void copy_run(int64_t n, char* y, int64_t y_step, char* x, int64_t x_step) {
   const auto move = [n, x, y](int64_t y_step, int64_t x_step) {
     for (int64_t i = 0; i < n; ++i) element<T>(y, i * y_step) = element<const T>(x, i * x_step);
   };
-  if (y_step == 2 * kUnit && x_step == kUnit) return move(2 * kUnit, kUnit);
+  if (kUnit >= 4 && y_step == 2 * kUnit && x_step == kUnit) return move(2 * kUnit, kUnit);
   if (y_step != kUnit) return move(y_step, x_step);
   switch (x_step / kUnit) {
     case 1: return void(std::memcpy(y, x, n * kUnit));
     case 0: return void(std::fill_n(reinterpret_cast<T*>(y), n, element<const T>(x, 0)));
     case -1: return move(kUnit, -kUnit);
-    case -2: return move(kUnit, -2 * kUnit);
+    case -2: return kUnit >= 4 ? move(kUnit, -2 * kUnit) : move(kUnit, x_step);
     case 2:
       if constexpr (kUnit >= 4) {
         using F = std::conditional_t<kUnit == 4, float, double>;
