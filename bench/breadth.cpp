@@ -117,7 +117,7 @@ Step forward_step(PreparedCall call) {
   };
 }
 
-/// Returns a gradient for y that lies in memory as y does, as those do that pointwise ops make.
+/// Returns a gradient for y that lies in memory as y does: so do gradients that pointwise ops make.
 Tensor cotangent(const Tensor& y) {
   const Tensor g = ones_like(y).mul_(uniform(0.5, 1.5, y.shape(), 9).to(y.dtype()));
   const Strides strides = y.strides();

@@ -11,12 +11,14 @@ namespace {
 
 struct NoContext {};
 
+/// Same is the term of a plain sum: the element.
 struct Same {
   template <class T>
   __device__ T operator()(T x) const {
     return x;
   }
 };
+/// ZeroForNaN is the term of a sum without NaN.
 struct ZeroForNaN {
   template <class T>
   __device__ T operator()(T x) const {
@@ -24,9 +26,9 @@ struct ZeroForNaN {
   }
 };
 
-/// It computes sums of the terms of elements, products and, with a divisor, means. Floats are accumulated in double
-/// precision (but for the elements of one vector, which are added in their own type first): the sum of 10⁷ float32
-/// numbers is as exact as its inputs. Integers wrap.
+/// An Accumulate computes sums of the terms of elements, products and, with a divisor, means. Floats are accumulated in
+/// double precision (but for the elements of one vector, which are added in their own type first): the sum of 10⁷
+/// float32 numbers is as exact as its inputs. Integers wrap.
 template <class T, bool product, class Term = Same>
 struct Accumulate {
   using Element = T;
@@ -111,6 +113,7 @@ struct Truth {
   __device__ void finish(int64_t, int64_t at, Acc truth) const { y[at] = static_cast<uint8_t>(truth); }
 };
 
+/// A CountNonzero counts the elements that are not 0; NaN is one of them.
 template <class T>
 struct CountNonzero {
   using Element = T;

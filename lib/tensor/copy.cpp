@@ -36,6 +36,7 @@ void copy_between(Device source, const View& from, Device target, const View& to
 }
 
 namespace {
+/// An Order names how a result lies in memory.
 enum class Order { kRowMajor, kOfOperand };
 
 // Copies x, a permutation of row-major elements, without its history: as they lie in memory.

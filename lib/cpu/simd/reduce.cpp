@@ -24,6 +24,7 @@ namespace {
 
 using functors::select;
 
+/// Same is the term of a plain sum: the element.
 struct Same {
   template <class B>
   B operator()(const B& x) const {
@@ -78,10 +79,12 @@ struct Min {
   }
 };
 
+/// SumOf<F> adds F of each element.
 template <class F>
 struct SumOf : Sum {
   using Term = F;
 };
+/// ZeroForNaN is the term of a sum without NaN.
 struct ZeroForNaN {
   template <class B>
   B operator()(const B& x) const {
