@@ -209,23 +209,31 @@ void update_halves(KernelTable::Update kernel, const void* functor, const View& 
   }
 }
 
-void index_add_halves(void (*kernel)(const View& y, int dim, const View& ids, const View& from), const View& y, int dim,
-                      const View& ids, const View& from) {
-  if (y.shape.empty() || ids.numel >= y.shape[dim]) return kernel(Widened().in_out(y), dim, ids, Widened().in(from));
+void index_add_halves(const IndexKernels& kernels, const View& y, int dim, const View& ids, const View& from) {
+  const int64_t n = ids.numel;
+  if (y.shape.empty() || n >= y.shape[dim]) return kernels.add(Widened().in_out(y), dim, ids, Widened().in(from));
   ScratchVector<std::pair<int64_t, int64_t>> order;
-  for (int64_t i = 0; i < ids.numel; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     const int64_t id = ids.as<const int64_t>()[ids.shape.empty() ? 0 : i * ids.strides[0]];
     order.emplace_back(id < 0 ? id + y.shape[dim] : id, i);
   }
-  std::sort(order.begin(), order.end());
-  for (size_t k = 0; k < order.size();) {
-    const int64_t id = order[k].first;
-    Widened wide;
-    const View half = part_of(y, dim, id, id + 1), &to = wide.in_out(half);
-    for (; k < order.size() && order[k].first == id; ++k)
-      plain::map_elements<float, float>([](float a, float b) { return a + b; }, to, to,
-                                        Widened().in(part_of(from, dim, order[k].second, order[k].second + 1)));
+  if (!std::is_sorted(order.begin(), order.end())) std::sort(order.begin(), order.end());
+  // The slices that change, each once, and which of these each id is.
+  ScratchVector<int64_t> changed, places(n);
+  for (const auto& [id, i] : order) {
+    if (changed.empty() || changed.back() != id) changed.push_back(id);
+    places[i] = static_cast<int64_t>(changed.size()) - 1;
   }
+  const auto count = static_cast<int64_t>(changed.size());
+  const View changed_ids = flat_view(changed.data(), kInt64, count), place_ids = flat_view(places.data(), kInt64, n);
+  View part = y;
+  part.shape[dim] = count;
+  part.numel = y.numel / y.shape[dim] * count;
+  const Scratch memory(static_cast<size_t>(part.numel) * size_of(y.dtype));
+  const View slices = dense_like(part, memory.data<char>(), y.dtype);
+  kernels.select(y, dim, changed_ids, slices, nullptr);
+  kernels.add(Widened().in_out(slices), dim, place_ids, Widened().in(from));
+  kernels.copy(y, dim, changed_ids, slices);
 }
 
 void norm_grad(void (*kernel)(const Norm&), const Norm& norm) {

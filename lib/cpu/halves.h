@@ -76,10 +76,14 @@ class Widened {
 void update_halves(KernelTable::Update kernel, const void* functor, const View& p, const View& g,
                    const View* const* states, const View* ids);
 
-/// Adds halves as index_add does: it widens the slices of y that are added to, each once, or all of y where they are
-/// many.
-void index_add_halves(void (*kernel)(const View& y, int dim, const View& ids, const View& from), const View& y, int dim,
-                      const View& ids, const View& from);
+/// Adds halves as index_add does, by kernels of one instruction set: it widens the slices of y that are added to, each
+/// once, or all of y where they are many.
+struct IndexKernels {
+  decltype(KernelTable::index_select) select;
+  decltype(KernelTable::index_copy) copy;
+  decltype(KernelTable::index_add) add;
+};
+void index_add_halves(const IndexKernels& kernels, const View& y, int dim, const View& ids, const View& from);
 
 /// Runs the kernel of a norm's gradients, which adds up those of weight and bias in float64, and rounds these.
 void norm_grad(void (*kernel)(const Norm&), const Norm& norm);

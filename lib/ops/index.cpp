@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <tuple>
@@ -94,7 +95,7 @@ void give_slices(Backward& back, const Tensor& g, const Shape& shape, int dim, c
 
 }  // namespace
 
-Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids, bool check) {
+Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids, bool check, bool distinct) {
   return call("index_select", {x, ids}, {{"dim", dim}}, [&](const Tensor& x, const Tensor& ids) {
     const View& view = view_of(x);
     Shape shape = view.shape;
@@ -104,8 +105,12 @@ Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids
     if (kernels_of(x).index_select(view, dim, view_of(ids), view_of(y), check ? &range : nullptr))
       fail_range(range, view.shape[dim], dim);
     if (recording(x))
-      record(op, y, inputs(x), [shape = view.shape, dim, ids = SavedTensor(ids)](Backward& back) {
-        give_slices(back, back.grad(), shape, dim, back.get(ids));
+      record(op, y, inputs(x), [shape = view.shape, dim, ids = SavedTensor(ids), distinct](Backward& back) {
+        const Tensor g = back.grad();
+        if (distinct)
+          back.set(0, put_slices(zeros_of(shape, g), dim, back.get(ids), g));
+        else
+          give_slices(back, g, shape, dim, back.get(ids));
       });
     return y;
   });
@@ -479,14 +484,57 @@ Tensor put_along_dim(const Tensor& x, const Tensor& index, const Tensor& values,
   return scatter(x, d, index.expand(shape), number ? values : values.expand(shape));
 }
 
+namespace {
+
+/// Returns a 1-d tensor of x's elements in the order of memory, where that needs no copy, and changes the ids, which
+/// are positions in x, to positions in it. A dimension that repeats one slice is reduced to it.
+Tensor flatten_in_order(const Tensor& x, Tensor& ids) {
+  const View& view = view_of(x);
+  const int rank = view.shape.size();
+  Shape order = view.shape, steps = view.shape;
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return view.strides[static_cast<int>(a)] > view.strides[static_cast<int>(b)];
+  });
+  Tensor sorted = x.permute(order);
+  int64_t step = 1;
+  for (int i = rank - 1; i >= 0; --i) {
+    const int d = static_cast<int>(order[i]);
+    const bool drops = view.strides[d] == 0;
+    if (drops) sorted = sorted.narrow(i, 0, 1);
+    steps[d] = drops ? 0 : step;
+    step *= sorted.size(i);
+  }
+  const Tensor dense = ids.contiguous(), places = make_tensor(view_of(ids).shape, kInt64);
+  const int64_t* const from = view_of(dense).as<const int64_t>();
+  int64_t* const to = view_of(places).as<int64_t>();
+  for (int64_t i = 0; i < ids.numel(); ++i) {
+    auto rest = static_cast<uint64_t>(from[i] < 0 ? from[i] + view.numel : from[i]);
+    for (int d = rank - 1; d >= 0; --d) {
+      const auto size = static_cast<uint64_t>(view.shape[d]);
+      to[i] = (d == rank - 1 ? 0 : to[i]) + static_cast<int64_t>(rest % size) * steps[d];
+      rest /= size;
+    }
+  }
+  ids = places;
+  return sorted.reshape({step});
+}
+
+}  // namespace
+
 Tensor take(const Tensor& x, const Tensor& index) {
   const int64_t n = view_of(x, "take").numel;
   const Tensor ids = to_ids("take", x, index);
   int64_t bad;
   if (kernels_of(ids).check_bounds("take", view_of(ids), -n, n, &bad))
     detail::fail("take: index ", bad, " is out of range for ", n, " elements");
-  const Tensor flat = ids.reshape({ids.numel()});
-  return select_slices("take", x.reshape({n}), 0, flat).reshape(ids.shape());
+  Tensor flat = ids.reshape({ids.numel()});
+  // A copy in row-major order would move all of x for a few elements.
+  const View& view = view_of(x);
+  const bool repeats = !recording(x) && std::find(view.strides.begin(), view.strides.end(), 0) != view.strides.end();
+  const bool reorders = (is_permuted(view) || repeats) && ids.numel() < n / 8 && is_readable(ids);
+  const Tensor elements = reorders ? flatten_in_order(x, flat) : x.reshape({n});
+  return select_slices("take", elements, 0, flat).reshape(ids.shape());
 }
 
 // ---- masks and positions --------------------------------------------------------------------------------------------
@@ -516,7 +564,8 @@ Tensor positions_in(const Tensor& mask, const Shape& shape) {
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   REEL_CHECK(view_of(mask, "masked_select").dtype == kBool, "masked_select: the mask must be bool, got ", mask.dtype());
   const Shape shape = broadcast_shapes(view_of(x, "masked_select").shape, mask.shape(), "masked_select");
-  return index_select(x.expand(shape).reshape({shape.numel()}), 0, positions_in(mask, shape));
+  const Tensor flat = x.expand(shape).reshape({shape.numel()});
+  return select_slices("masked_select", flat, 0, positions_in(mask, shape), false, true);
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {

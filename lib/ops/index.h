@@ -11,8 +11,9 @@ void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, i
 [[noreturn]] void fail_range(const IdCheck& check, int64_t size, int dim);
 
 /// The slices of x at the 1-d ids along dim, in op's name: negative ids count back. With `check` the ids have not been
-/// checked, and must be in [0, size). Recorded.
-Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids, bool check = false);
+/// checked, and must be in [0, size); `distinct` says that no id occurs twice. Recorded.
+Tensor select_slices(const char* op, const Tensor& x, int dim, const Tensor& ids, bool check = false,
+                     bool distinct = false);
 /// x with the slices at ids along dim replaced by those of `source`, or with source added to them. Source has x's dtype
 /// and fits. Recorded.
 Tensor put_slices(const Tensor& x, int dim, const Tensor& ids, const Tensor& source);

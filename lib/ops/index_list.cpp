@@ -1,5 +1,7 @@
 #include "lib/ops/index.h"
 
+#include <algorithm>
+
 // x.index({…}) and x.index_put_({…}, value): NumPy's indexing.
 namespace reel {
 
@@ -124,8 +126,9 @@ Shape inverse(const Shape& order) {
   return back;
 }
 
-Lookup merge(const char* op, const Indexing& indexing) {
-  const auto& lookups = indexing.lookups;
+/// Merges the lookups. A dimension that repeats one slice is reduced to it if the result is `only_read`.
+Lookup merge(const char* op, const Indexing& indexing, bool only_read) {
+  auto lookups = indexing.lookups;
   const int count = static_cast<int>(lookups.size());
   Lookup one{.tensor = indexing.view, .order = {}, .sizes = {}, .dim = lookups[0].dim, .ids = {}, .shape = {}};
   for (const auto& lookup : lookups) one.shape = broadcast_shapes(one.shape, lookup.ids.shape(), op);
@@ -138,10 +141,19 @@ Lookup merge(const char* op, const Indexing& indexing) {
     else
       one.order.push_back(d);
   }
+  // In the order of memory, dimensions are merged without a copy.
+  const Strides strides = view_of(one.tensor).strides;
+  const bool drops = only_read && count > 1 && !recording(one.tensor);
+  if (drops || std::none_of(lookups.begin(), lookups.end(), [&](const auto& a) { return strides[a.dim] == 0; }))
+    std::stable_sort(lookups.begin(), lookups.end(),
+                     [&](const auto& a, const auto& b) { return strides[a.dim] > strides[b.dim]; });
   for (int i = 0; i < count; ++i) one.order.insert(one.dim + i, lookups[i].dim);
   bool moved = false;
   for (int d = 0; d < rank; ++d) moved = moved || one.order[d] != d;
   if (moved) one.tensor = one.tensor.permute(one.order);
+  const auto is_dropped = [&](int i) { return drops && strides[lookups[i].dim] == 0; };
+  for (int i = 0; i < count; ++i)
+    if (is_dropped(i)) one.tensor = one.tensor.narrow(one.dim + i, 0, 1);
   one.sizes = one.tensor.shape();
 
   Shape merged = one.sizes;
@@ -152,10 +164,12 @@ Lookup merge(const char* op, const Indexing& indexing) {
     const int64_t size = one.sizes[one.dim + i];
     if (count == 1)
       one.ids = ids;
-    else
+    else if (!is_dropped(i))
       one.ids = (i ? one.ids * size : Tensor(0)) + where(ids < 0, ids + size, ids);
+    else if (i == 0)
+      one.ids = zeros({}, {.dtype = kInt64, .device = ids.device()});
   }
-  one.ids = one.ids.reshape({one.shape.numel()});
+  one.ids = one.ids.expand(one.shape).reshape({one.shape.numel()});
   return one;
 }
 
@@ -165,7 +179,7 @@ Tensor Tensor::index(const std::vector<TensorIndex>& indices) const {
   const Indexing indexing = read("index", *this, indices);
   if (indexing.lookups.empty())  // without recording a view, as all views that are made there
     return grad_enabled() || !indexing.view.is_same(*this) ? indexing.view : expand_to(*this, shape());
-  const Lookup lookup = merge("index", indexing);
+  const Lookup lookup = merge("index", indexing, true);
   const Tensor y = select_slices("index", lookup.tensor, lookup.dim, lookup.ids);
   const Tensor shaped = lookup.shape.size() == 1 ? y : y.reshape(lookup.result());
   return indexing.place == lookup.dim ? shaped : shaped.permute(lookup.moved_to(indexing.place));
@@ -196,7 +210,7 @@ Tensor& TensorMethods::index_put_(const std::vector<TensorIndex>& indices, const
   if (mask && !accumulate && mask->dtype() == kBool && mask->shape() == x.shape() && view_of(value, op).numel == 1)
     return masked_fill_(mask->to(x.device()), value.reshape({}));
 
-  const Lookup lookup = merge(op, indexing);
+  const Lookup lookup = merge(op, indexing, false);
   const Shape order = lookup.moved_to(indexing.place);
   Shape wanted = order;
   const Shape result = lookup.result();

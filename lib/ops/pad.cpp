@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "lib/ops/internal.h"
 
@@ -32,7 +34,8 @@ Tensor sources(int64_t first, int64_t end, int64_t size, PadMode mode, Device de
   return size - 1 - abs(size - 1 - abs(i));
 }
 
-Tensor extend(const Tensor& x, int dim, int64_t before, int64_t after, PadMode mode) {
+/// Returns where the elements of dimension `dim` come from, which is extended by `before` and `after`.
+Tensor origins_of(const Tensor& x, int dim, int64_t before, int64_t after, PadMode mode) {
   const Shape& shape = view_of(x).shape;
   const int64_t size = shape[dim], longest = std::max(before, after);
   REEL_CHECK(mode != kReflect || longest < size || longest <= 0, "pad: kReflect pads by less than the size, got ",
@@ -40,7 +43,25 @@ Tensor extend(const Tensor& x, int dim, int64_t before, int64_t after, PadMode m
   REEL_CHECK(mode != kCircular || longest <= size || longest <= 0, "pad: kCircular pads by at most the size, got ",
              longest, " for size ", size, " of shape ", shape);
   REEL_CHECK(size > 0 || longest <= 0, "pad: shape ", shape, " has no elements to repeat in dimension ", dim);
-  return index_select(x, dim, sources(-before, size + after, size, mode, x.device()));
+  return sources(-before, size + after, size, mode, x.device());
+}
+
+/// Selects along neighbouring dimensions of x, from `first` on. Images of which there are many are copied once, by
+/// positions in an image, not once for each dimension.
+Tensor select_along(Tensor x, int first, std::span<const Tensor> origins) {
+  const int count = static_cast<int>(origins.size());
+  Shape shape = x.shape();
+  int64_t images = 1;
+  for (int d = 0; d < first; ++d) images *= shape[d];
+  if (count == 1 || images < 8 || is_tracing()) {
+    for (int i = count - 1; i >= 0; --i) x = index_select(x, first + i, origins[i]);
+    return x;
+  }
+  Tensor positions = origins[0];
+  for (int i = 1; i < count; ++i) positions = (positions.unsqueeze(-1) * shape[first + i] + origins[i]).flatten();
+  for (int i = 0; i < count; ++i) shape[first + i] = origins[i].numel();
+  if (view_of(x).strides.back() != 1) x = x.contiguous();
+  return index_select(x.flatten(first, first + count - 1), first, positions).view(shape);
 }
 
 }  // namespace
@@ -56,6 +77,8 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& amounts, PadMode mode, S
                " amounts for a tensor of shape ", shape,
                "; but for kConstant 2, 4 or 6 pad the last dimensions, with 1 or 2 in front");
   Tensor part = x;
+  int first = -1, last = -1;    // dimensions that are extended
+  std::vector<Tensor> origins;  // where their elements come from, up to `last`
   Shape before = shape, whole = shape;
   std::fill(before.begin(), before.end(), 0);
   for (int i = 0; i < dims; ++i) {
@@ -75,8 +98,12 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& amounts, PadMode mode, S
       left += cut, right += cut_end;
     }
     before[d] = left, whole[d] = size;
-    if (mode != kConstant && (left || right)) part = extend(part, d, left, right, mode);
+    if (mode == kConstant || (left == 0 && right == 0 && last < 0)) continue;
+    if (last < 0) last = d;
+    if (left || right) first = d;
+    origins.insert(origins.begin(), origins_of(part, d, left, right, mode));
   }
+  if (last >= 0) part = select_along(part, first, std::span(origins).last(last - first + 1));
   if (mode == kConstant && whole != view_of(part).shape) return surround(part, whole, before, value);
   return TensorImpl::of(part)->storage == TensorImpl::of(x)->storage ? part.clone() : part;
 }

@@ -377,6 +377,76 @@ TEST_CASE("views whose elements share memory are indexed like others") {
   }
 }
 
+TEST_CASE("slices and elements are found and written in any layout") {
+  const Shape shape{9, 5, 40};
+  const Tensor ids = tensor({4, 0, 3, 4, 1, 2});
+  for (const DType dtype : kEach)
+    for (const char* const layout : {"contiguous", "transposed", "permuted", "strided", "repeated", "blocks"}) {
+      INFO(dtype << " " << layout);
+      const auto lay = [&](const Tensor& dense) {
+        const std::string name = layout;
+        if (name == "transposed") return dense.transpose(1, 2).contiguous().transpose(1, 2);
+        if (name == "permuted") return dense.permute({2, 0, 1}).contiguous().permute({1, 2, 0});
+        if (name == "strided") return stack({dense, dense}, -1).select(-1, 1);
+        if (name == "repeated") return dense.slice(0, 0, 1).expand(shape);
+        if (name == "blocks") return stack({dense, dense}, 1).select(1, 0);
+        return dense;
+      };
+      const Tensor x = lay(pattern(shape, dtype)), dense = x.contiguous();
+      for (const int64_t dim : {0, 1, 2}) {
+        INFO("dimension " << dim);
+        Shape part = shape;
+        part[static_cast<int>(dim)] = 6;
+        const Tensor from = pattern(part, dtype);
+        const auto slice = [&](const Tensor& y, int64_t i) { return y.select(dim, i); };
+        const Tensor chosen = index_select(x, dim, ids);
+        Tensor put = dense.clone(), added = dense.clone();
+        for (int64_t i = 0; i < 6; ++i) {
+          const auto id = ids[i].item<int64_t>();
+          CHECK(equal(slice(chosen, i), slice(dense, id)));
+          slice(put, id).copy_(slice(from, i));
+          slice(added, id).copy_((slice(added, id) + slice(from, i)).to(dtype));
+        }
+        CHECK(equal(index_copy(x, dim, ids, from), put));
+        CHECK(equal(index_add(x, dim, ids, from), added));
+        const Tensor sources = from.transpose(1, 2).contiguous().transpose(1, 2);
+        CHECK(equal(index_copy(x, dim, ids, sources), put));
+        CHECK(equal(index_add(x, dim, ids, sources), added));
+        if (std::string(layout) == "repeated") continue;
+        Tensor target = lay(dense.clone());
+        CHECK(equal(target.index_copy_(dim, ids, from), put));
+        target = lay(dense.clone());
+        CHECK(equal(target.index_add_(dim, ids, sources), added));
+        target = lay(dense.clone());
+        const Tensor filled = index_copy(dense, dim, ids, full(part, 1, {.dtype = dtype}));
+        CHECK(equal(target.index_fill_(dim, ids, 1), filled));
+      }
+      const Tensor i = tensor({8, -9, 3}), j = tensor({0, 4, -1}), k = tensor({39, 0, -40});
+      CHECK(equal(x.index({i, j, k}), dense.index({i, j, k})));
+      CHECK(equal(x.index({Slice(), j, k}), dense.index({Slice(), j, k})));
+      CHECK(equal(x.index({i, Slice(), k}), dense.index({i, Slice(), k})));
+      CHECK(equal(x.index({i.unsqueeze(1), j}), dense.index({i.unsqueeze(1), j})));
+      const Tensor flat = tensor({0, -1, 1799, 77, -400});
+      CHECK(equal(take(x, flat), dense.flatten().index({flat})));
+      CHECK(equal(masked_select(x, dense > 1), dense.flatten().index({nonzero(dense.flatten() > 1).flatten()})));
+    }
+}
+
+TEST_CASE("elements found by position get their gradients in any layout") {
+  const Tensor i = tensor({2, 0, 2}), j = tensor({1, 3, 1}), flat = tensor({9, 3, 9});
+  const Tensor expected = tensor({0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0}).view({3, 4});
+  for (const DType dtype : {kFloat64, kFloat32, kBFloat16, kFloat16}) {
+    const Tensor dense = arange(12.).reshape({3, 4}).to(dtype);
+    for (const Tensor& start : {dense, dense.t().contiguous().t(), dense.slice(0, 0, 1).expand({3, 4})}) {
+      const Tensor x = start.detach().requires_grad_();
+      CHECK(equal(grad({sum(x.index({i, j}))}, {x})[0], expected.to(dtype)));
+      CHECK(equal(grad({sum(take(x, flat))}, {x})[0], expected.to(dtype)));
+      const Tensor mask = expected > 0;
+      CHECK(equal(grad({sum(masked_select(x, mask) * 2)}, {x})[0], mask.to(dtype) * 2));
+    }
+  }
+}
+
 TEST_CASE("slices of every size are selected along any dimension, consecutive or not") {
   Numbers mirrored{3, 2, 1}, repeated, back{-2, -1, 0, 1, 2, -40, -39, -1};
   for (int i = 0; i < 40; ++i) mirrored.push_back(i), repeated.push_back(i / 3);

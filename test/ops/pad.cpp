@@ -56,6 +56,10 @@ const std::vector<Row>& pad_rows() {
  [](Ref x) { return padded(x[0], {5, 1, -1, 2}, nearest); }, {{kCube}}, kMoves},
 {"pad(circular)", [](In x) { return pad(x[0], {4, 1, 2, 3}, kCircular); },
  [](Ref x) { return padded(x[0], {4, 1, 2, 3}, around); }, {{kCube}}, kMoves},
+{"pad(reflect, many images)", [](In x) { return pad(x[0], {1, 2, 0, 0, 1, 1}, kReflect); },
+ [](Ref x) { return padded(x[0], {1, 2, 0, 0, 1, 1}, mirrored); }, {{{9, 2, 2, 3}}}, kMoves},
+{"pad(replicate, many images)", [](In x) { return pad(x[0], {0, 0, 2, 1, -1, 2}, kReplicate); },
+ [](Ref x) { return padded(x[0], {0, 0, 2, 1, -1, 2}, nearest); }, {{{5, 2, 3, 2, 2}}}, kMoves},
 {"pad(circular, cut)", [](In x) { return pad(x[0], {2, -1, -1, 1}, kCircular); },
  [](Ref x) { return padded(padded(x[0], {0, -1, -1, 0}, itself), {2, 0, 0, 1}, around); }, {{kCube}}, kMoves},
 

@@ -8,6 +8,7 @@
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
+#include "lib/cpu/simd/tiles.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/enums.h"
 #include "lib/device/kernels/id_check.h"
@@ -46,10 +47,8 @@ T smaller(T a, T b) {
   return a != a ? a : other;
 }
 
-/// The id-th slice of x along dim, as a view with size 1 there.
-View slice(const View& x, int dim, int64_t id) { return part_of(x, dim, id, id + 1); }
-
-int64_t wrap(int64_t id, int64_t size) { return id < 0 ? id + size : id; }
+/// Returns id, or id + size if it is negative, without a branch.
+int64_t wrap(int64_t id, int64_t size) { return id + (size & (id >> 63)); }
 
 int64_t id_at(const View& ids, int64_t i) {
   return ids.as<const int64_t>()[ids.shape.empty() ? 0 : i * ids.strides[0]];
@@ -108,6 +107,25 @@ struct Blocks {
   }
 };
 
+/// Returns whether the slices of x along dim follow each other in memory, each of them contiguous, in every block.
+bool is_blocked(const View& x, int dim) {
+  int64_t stride = 1;
+  for (int d = x.shape.size() - 1; d >= dim; --d) {
+    if (x.shape[d] != 1 && x.strides[d] != stride) return false;
+    stride *= x.shape[d];
+  }
+  return true;
+}
+/// Returns where such a block begins.
+const char* block_of(const View& x, int dim, int64_t block) {
+  int64_t offset = 0;
+  for (int d = dim - 1; d >= 0; --d) {
+    offset += block % x.shape[d] * x.strides[d];
+    block /= x.shape[d];
+  }
+  return x.as<const char>() + offset * size_of(x.dtype);
+}
+
 /// f(o, id, i) for the ids and each of `outer` blocks, in which id is the place of `inner` elements that f changes.
 template <class F>
 void for_each_block(int64_t outer, const View& ids, int64_t size, int64_t inner, const F& f) {
@@ -139,90 +157,6 @@ class Runs {
   const Scratch lengths_;
   bool exist_ = false;
 };
-
-/// Copies slices along dim, for every i: with kSource to[i] = from[ids[i]], with kTarget to[ids[i]] = from[i].
-enum class Lookup { kSource, kTarget };
-template <Lookup lookup>
-void move_slices(const View& from, int dim, const View& ids, const View& to) {
-  if (ids.numel == 0 || to.numel == 0 || from.numel == 0) return;
-  const int64_t size = lookup == Lookup::kSource ? from.shape[dim] : to.shape[dim];
-  if (from.contiguous && to.contiguous) {
-    const Blocks source(from, dim), target(to, dim);
-    const int64_t bytes = source.inner * size_of(from.dtype);
-    if constexpr (lookup == Lookup::kSource) {
-      const Runs runs(ids, source.outer);
-      for_each_range(source.outer * ids.numel, (bytes + 3) / 4, [&](int64_t begin, int64_t end) {
-        with_size(bytes, [&](auto row) {
-          const int64_t n = ids.numel, count = size;
-          const int64_t *const id = ids.as<const int64_t>(), stride = ids.shape.empty() ? 0 : ids.strides[0];
-          for (int64_t at = begin; at < end;) {  // block by block
-            const int64_t block = at / n, first = block * n, stop = std::min(end, first + n);
-            const char* const a = from.as<const char>() + block * count * row;
-            char* const b = to.as<char>();
-            if (!runs)
-              for (; at < stop; ++at) std::memcpy(b + at * row, a + wrap(id[(at - first) * stride], count) * row, row);
-            while (at < stop) {
-              const int64_t i = at - first, run = std::min(runs[i], stop - at);
-              const char* const rows = a + wrap(id[i * stride], count) * row;
-              run == 1 ? std::memcpy(b + at * row, rows, row) : std::memcpy(b + at * row, rows, run * row);
-              at += run;
-            }
-          }
-        });
-      });
-    } else {
-      with_size(bytes, [&](auto row) {
-        for_each_block(source.outer, ids, size, (bytes + 3) / 4, [&](int64_t o, int64_t id, int64_t i) {
-          std::memcpy(to.as<char>() + (o * size + id) * row, from.as<const char>() + (o * source.size + i) * row, row);
-        });
-      });
-    }
-  } else {
-    for_each_id(ids, size, [&](int64_t id, int64_t i) {
-      if constexpr (lookup == Lookup::kSource)
-        copy(slice(from, dim, id), slice(to, dim, i));
-      else
-        copy(slice(from, dim, i), slice(to, dim, id));
-    });
-  }
-}
-
-/// Returns x in index's shape, with stride 0 along dim.
-[[gnu::noinline]] View without_dim(const View& x, int dim, const View& index) {
-  View base = x;
-  base.shape = index.shape;
-  if (!index.shape.empty()) base.strides[dim] = 0;
-  base.numel = index.numel;
-  base.contiguous = false;
-  return base;
-}
-
-/// f(x[…, id, …], y[p]) for every element p of index, where id is index[p] and replaces p's coordinate along dim. If f
-/// writes to x, then in order.
-template <class T, class F>
-void for_each_indexed(const View& x, int dim, const View& index, const View& y, bool writes_x, const F& f) {
-  const bool scalar = index.shape.empty();
-  const View base = without_dim(x, dim, index);
-  const int64_t size = scalar ? 1 : x.shape[dim], stride = scalar ? 0 : x.strides[dim];
-  const auto run = [&](const View* const(&views)[3]) {
-    for_each_run(views, [&, size, stride](int64_t n, char* const* p, const int64_t* s) {
-      constexpr int64_t kUnit = sizeof(T);
-      char *const ids = p[0], *const at = p[1], *const y = p[2];
-      const auto all = [=, &f](int64_t id_step, int64_t x_step, int64_t y_step) {
-        for (int64_t i = 0; i < n; ++i) {
-          const int64_t id = wrap(element<const int64_t>(ids, i * id_step), size);
-          f(element<T>(at, i * x_step + id * stride * kUnit), element<T>(y, i * y_step));
-        }
-      };
-      s[0] == 8 && s[2] == kUnit ? all(8, s[1], kUnit) : all(s[0], s[1], s[2]);
-    });
-  };
-  const View* const views[] = {&index, &base, &y};
-  if (index.numel <= part_size || !for_each_part(views, writes_x ? 1u << dim : 0, [&](const View* const* part) {
-        run({part[0], part[1], part[2]});
-      }))
-    run(views);
-}
 
 bool check_part(const View& ids, int64_t low, int64_t high, int64_t* bad) {
   const View* const views[] = {&ids};
@@ -257,76 +191,77 @@ bool check_bounds(const char*, const View& ids, int64_t low, int64_t high, int64
   return check_part(ids, low, high, bad);  // the first one
 }
 
-bool read_targets(const char*, const View& ids, int64_t classes, int64_t ignored, const View& kept, const View* marked,
-                  int64_t* bad) {
-  const int64_t* const id = ids.as<const int64_t>();
-  int64_t count = 0;
-  for (int64_t i = 0; i < ids.numel; ++i) {
-    const bool counts = id[i] != ignored;
-    if (counts && (id[i] < 0 || id[i] >= classes)) return *bad = id[i], true;
-    if (marked) marked->as<int64_t>()[i] = counts ? id[i] : -1;
-    count += counts;
-  }
-  fill(kept, count);
-  return false;
-}
-
 /// Whether ids that index `size` elements are to be checked, and one is out of range.
 bool fails(IdCheck* check, const View& ids, int64_t size) {
   return check && check_bounds(check->op, ids, 0, size, &check->bad);
 }
 
-bool index_select(const View& x, int dim, const View& ids, const View& y, IdCheck* check) {
-  if (fails(check, ids, x.shape.empty() ? 1 : x.shape[dim])) return true;
-  if (x.shape.empty())
-    copy(x, y);
-  else
-    move_slices<Lookup::kSource>(x, dim, ids, y);
-  return false;
+/// Returns x in index's shape, with stride 0 along dim.
+[[gnu::noinline]] View without_dim(const View& x, int dim, const View& index) {
+  View base = x;
+  base.shape = index.shape;
+  if (!index.shape.empty()) base.strides[dim] = 0;
+  base.numel = index.numel;
+  base.contiguous = false;
+  return base;
 }
 
-void index_copy(const View& y, int dim, const View& ids, const View& from) {
-  if (y.shape.empty()) return copy(from, y);
-  move_slices<Lookup::kTarget>(from, dim, ids, y);
-}
-
-/// to = join(to, slice) for the slices of `from`.
-template <class T, class Join>
-void join_slices(const View& y, int dim, const View& ids, const View& from, const Join& join) {
-  if (y.contiguous && from.contiguous && !y.shape.empty()) {
-    const Blocks target(y, dim), source(from, dim);
-    const auto add = [&](auto inner) {
-      for_each_block(target.outer, ids, target.size, inner, [&](int64_t o, int64_t id, int64_t i) {
-        T* to = y.as<T>() + (o * target.size + id) * inner;
-        const T* row = from.as<const T>() + (o * source.size + i) * inner;
-        for (int64_t k = 0; k < inner; ++k) to[k] = join(to[k], row[k]);
-      });
-    };
-    target.inner == 1 ? add(std::integral_constant<int64_t, 1>()) : add(target.inner);
-  } else if (y.shape.size() <= 1) {
-    T* const to = y.as<T>();
-    const int64_t to_stride = y.shape.empty() ? 0 : y.strides[0], stride = from.shape.empty() ? 0 : from.strides[0];
-    for_each_target(ids, y.numel, 1, [=, row = from.as<const T>()](int64_t id, int64_t i) {
-      to[id * to_stride] = join(to[id * to_stride], row[i * stride]);
+/// f(x[…, id, …], y[p]) for every element p of index, where id is index[p] and replaces p's coordinate along dim. If f
+/// writes to x, then in order.
+template <class T, class F>
+void for_each_indexed(const View& x, int dim, const View& index, const View& y, bool writes_x, const F& f) {
+  const bool scalar = index.shape.empty();
+  const View base = without_dim(x, dim, index);
+  const int64_t size = scalar ? 1 : x.shape[dim], stride = scalar ? 0 : x.strides[dim];
+  const auto run = [&](const View* const* sorted) {
+    const View* const views[] = {sorted[0], sorted[1], sorted[2]};
+    for_each_run(views, [&, size, stride](int64_t n, char* const* p, const int64_t* s) {
+      constexpr int64_t kUnit = sizeof(T);
+      char *const ids = p[0], *const at = p[1], *const y = p[2];
+      const auto elements =
+          [ =, &f ](int64_t id_step, int64_t x_step, int64_t y_step, int64_t stride) __attribute__((always_inline)) {
+        for (int64_t i = 0; i < n; ++i) {
+          const int64_t id = wrap(element<const int64_t>(ids, i * id_step), size);
+          f(element<T>(at, i * x_step + id * stride * kUnit), element<T>(y, i * y_step));
+        }
+      };
+      if (s[0] == 8 && s[2] == kUnit)
+        return s[1] == 0 && stride == 1 ? elements(8, 0, kUnit, 1) : elements(8, s[1], kUnit, stride);
+      if (s[0] != 0) return elements(s[0], s[1], s[2], stride);
+      char* const x = at + wrap(element<const int64_t>(ids, 0), size) * stride * kUnit;
+      // One id, a row: the compiler knows the steps that are frequent.
+      const auto row = [ =, &f ](int64_t x_step, int64_t y_step) __attribute__((always_inline)) {
+        for (int64_t i = 0; i < n; ++i) f(element<T>(x, i * x_step), element<T>(y, i * y_step));
+      };
+      const auto row_of_one = [=, &f](int64_t x_step) {
+        T value = element<T>(y, 0);
+        for (int64_t i = 0; i < n; ++i) f(element<T>(x, i * x_step), value);
+      };
+      const auto row_along_y = [&](int64_t x_step) __attribute__((always_inline)) {
+        s[2] == kUnit ? row(x_step, kUnit) : row(x_step, s[2]);
+      };
+      if (s[2] == 0) return s[1] == kUnit ? row_of_one(kUnit) : row_of_one(s[1]);
+      return s[1] == kUnit ? row_along_y(kUnit) : s[1] == 2 * kUnit ? row_along_y(2 * kUnit) : row_along_y(s[1]);
     });
-  } else {
-    for_each_id(ids, y.shape[dim], [&](int64_t id, int64_t i) {
-      const View to = slice(y, dim, id), row = slice(from, dim, i);
-      map_elements<T, T>(join, to, to, row);
-    });
-  }
+  };
+  // The innermost loop is along adjacent elements of y.
+  const auto run_sorted = [&](const View* const* part) {
+    const auto call = [](const void* f, const View* const* sorted) { (*static_cast<decltype(run)*>(f))(sorted); };
+    needs_reordering(*part[2]) ? call_reordered(part, 3, call, &run) : run(part);
+  };
+  const View* const views[] = {&index, &base, &y};
+  if (index.numel <= part_size || !for_each_part(views, writes_x ? 1u << dim : 0, run_sorted)) run_sorted(views);
 }
 
-void index_add(const View& y, int dim, const View& ids, const View& from) {
-  if (ids.numel == 0 || y.numel == 0 || from.numel == 0) return;
-  if (is_half(y.dtype)) return index_add_halves(index_add, y, dim, ids, from);
-  // A bool is a byte 0 or 1: its sum is the larger one.
-  if (y.dtype == kBool)
-    return join_slices<uint8_t>(y, dim, ids, from, [](uint8_t a, uint8_t b) { return larger(a, b); });
-  with_type(y.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    join_slices<T>(y, dim, ids, from, [](T a, T b) { return plus(a, b); });
-  });
+/// Returns 1-d ids as an index of the shape of y: the coordinate along dim chooses the id.
+View expand_ids(const View& ids, int dim, const View& y) {
+  View index = y;
+  index.data = ids.data;
+  index.dtype = ids.dtype;
+  index.contiguous = false;
+  for (int d = 0; d < index.strides.size(); ++d) index.strides[d] = 0;
+  index.strides[dim] = ids.shape.empty() ? 0 : ids.strides[0];
+  return index;
 }
 
 bool gather(const View& x, int dim, const View& index, const View& y, IdCheck* check) {
@@ -358,6 +293,114 @@ void scatter(ScatterOp op, const View& y, int dim, const View& index, const View
       case ScatterOp::kMax: return join([](T a, T b) { return larger(a, b); });
       case ScatterOp::kMin: return join([](T a, T b) { return smaller(a, b); });
     }
+  });
+}
+
+/// Copies slices along dim, for every i: with kSource to[i] = from[ids[i]], with kTarget to[ids[i]] = from[i].
+enum class Lookup { kSource, kTarget };
+template <Lookup lookup>
+void move_slices(const View& from, int dim, const View& ids, const View& to) {
+  if (ids.numel == 0 || to.numel == 0 || from.numel == 0) return;
+  const int64_t size = lookup == Lookup::kSource ? from.shape[dim] : to.shape[dim];
+  if (to.contiguous && (lookup == Lookup::kSource ? is_blocked(from, dim) : from.contiguous)) {
+    const Blocks source(from, dim), target(to, dim);
+    const int64_t bytes = source.inner * size_of(from.dtype);
+    if constexpr (lookup == Lookup::kSource) {
+      const Runs runs(ids, source.outer);
+      for_each_range(source.outer * ids.numel, (bytes + 3) / 4, [&](int64_t begin, int64_t end) {
+        with_size(bytes, [&](auto row) {
+          const int64_t n = ids.numel, count = size;
+          const int64_t *const id = ids.as<const int64_t>(), stride = ids.shape.empty() ? 0 : ids.strides[0];
+          for (int64_t at = begin; at < end;) {  // block by block
+            const int64_t block = at / n, first = block * n, stop = std::min(end, first + n);
+            const char* const a = block_of(from, dim, block);
+            char* const b = to.as<char>();
+            if (!runs)
+              for (; at < stop; ++at) std::memcpy(b + at * row, a + wrap(id[(at - first) * stride], count) * row, row);
+            while (at < stop) {
+              const int64_t i = at - first, run = std::min(runs[i], stop - at);
+              const char* const rows = a + wrap(id[i * stride], count) * row;
+              run == 1 ? std::memcpy(b + at * row, rows, row) : std::memcpy(b + at * row, rows, run * row);
+              at += run;
+            }
+          }
+        });
+      });
+    } else {
+      with_size(bytes, [&](auto row) {
+        for_each_block(source.outer, ids, size, (bytes + 3) / 4, [&](int64_t o, int64_t id, int64_t i) {
+          std::memcpy(to.as<char>() + (o * size + id) * row, from.as<const char>() + (o * source.size + i) * row, row);
+        });
+      });
+    }
+  } else if constexpr (lookup == Lookup::kSource) {
+    gather(from, dim, expand_ids(ids, dim, to), to, nullptr);
+  } else {
+    scatter(ScatterOp::kReplace, to, dim, expand_ids(ids, dim, from), from);
+  }
+}
+
+bool read_targets(const char*, const View& ids, int64_t classes, int64_t ignored, const View& kept, const View* marked,
+                  int64_t* bad) {
+  const int64_t* const id = ids.as<const int64_t>();
+  int64_t count = 0;
+  for (int64_t i = 0; i < ids.numel; ++i) {
+    const bool counts = id[i] != ignored;
+    if (counts && (id[i] < 0 || id[i] >= classes)) return *bad = id[i], true;
+    if (marked) marked->as<int64_t>()[i] = counts ? id[i] : -1;
+    count += counts;
+  }
+  fill(kept, count);
+  return false;
+}
+
+bool index_select(const View& x, int dim, const View& ids, const View& y, IdCheck* check) {
+  if (fails(check, ids, x.shape.empty() ? 1 : x.shape[dim])) return true;
+  if (x.shape.empty())
+    copy(x, y);
+  else
+    move_slices<Lookup::kSource>(x, dim, ids, y);
+  return false;
+}
+
+void index_copy(const View& y, int dim, const View& ids, const View& from) {
+  if (y.shape.empty()) return copy(from, y);
+  move_slices<Lookup::kTarget>(from, dim, ids, y);
+}
+
+/// to = join(to, slice) for the slices of `from`. Views of several dimensions are contiguous.
+template <class T, class Join>
+void join_slices(const View& y, int dim, const View& ids, const View& from, const Join& join) {
+  if (y.contiguous && from.contiguous && !y.shape.empty()) {
+    const Blocks target(y, dim), source(from, dim);
+    const auto add = [&](auto inner) {
+      for_each_block(target.outer, ids, target.size, inner, [&](int64_t o, int64_t id, int64_t i) {
+        T* to = y.as<T>() + (o * target.size + id) * inner;
+        const T* row = from.as<const T>() + (o * source.size + i) * inner;
+        for (int64_t k = 0; k < inner; ++k) to[k] = join(to[k], row[k]);
+      });
+    };
+    target.inner == 1 ? add(std::integral_constant<int64_t, 1>()) : add(target.inner);
+  } else {
+    T* const to = y.as<T>();
+    const int64_t to_stride = y.shape.empty() ? 0 : y.strides[0], stride = from.shape.empty() ? 0 : from.strides[0];
+    for_each_target(ids, y.numel, 1, [=, row = from.as<const T>()](int64_t id, int64_t i) {
+      to[id * to_stride] = join(to[id * to_stride], row[i * stride]);
+    });
+  }
+}
+
+void index_add(const View& y, int dim, const View& ids, const View& from) {
+  if (ids.numel == 0 || y.numel == 0 || from.numel == 0) return;
+  if (is_half(y.dtype)) return index_add_halves({index_select, index_copy, index_add}, y, dim, ids, from);
+  if (y.shape.size() > 1 && !(y.contiguous && from.contiguous))
+    return scatter(ScatterOp::kAdd, y, dim, expand_ids(ids, dim, from), from);
+  // A bool is a byte 0 or 1: its sum is the larger one.
+  if (y.dtype == kBool)
+    return join_slices<uint8_t>(y, dim, ids, from, [](uint8_t a, uint8_t b) { return larger(a, b); });
+  with_type(y.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    join_slices<T>(y, dim, ids, from, [](T a, T b) { return plus(a, b); });
   });
 }
 
