@@ -157,7 +157,7 @@ Recurrence Widened::of(Recurrence r) {
   replace(r.w_hr, half, r.width * r.hidden, kIn);
   replace(r.mask, half, r.rows * r.width, kIn);
   replace(r.masked, half, r.rows * r.width, kScratch);
-  replace(r.gates, half, r.total * gates, kInOut);
+  replace(r.gates, half, r.total * gates, r.h_before ? kInOut : kIn);  // activated gates are read by backward alone
   replace(r.h, half, r.rows * r.width, kInOut);
   replace(r.c, half, r.rows * r.hidden, kInOut);
   replace(r.y, half, {r.total, r.width}, {r.y_stride, 1}, kOut);

@@ -2,6 +2,9 @@
 
 #include "lib/cpu/halves.h"
 #include "lib/cpu/kernels.h"
+#include "lib/cpu/onednn_gemm.h"
+#include "lib/cpu/scratch.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/lanes.h"
 #include "lib/device/kernels/gemm.h"
 #include "lib/device/kernels/recurrence.h"
@@ -68,6 +71,56 @@ void multiply(int64_t n, int64_t m, int64_t k, const T* a, const void* w, bool t
 template <class T, class Body>
 void for_each_batch(int64_t hidden, const Body& body) {
   for (int64_t i = 0; i < hidden; i += kWidth<T>) body(Lanes<T>{hidden - i}, i);
+}
+
+/// HalfProducts multiplies by w_hh in bfloat16 where the processor has instructions for it: the other factor and the
+/// product are rounded, sums and the state are not.
+class HalfProducts {
+ public:
+  HalfProducts() = default;
+  /// r is of bfloat16.
+  explicit HalfProducts(const Recurrence& r)
+      : w_(r.w_hh),
+        factor_(static_cast<size_t>(r.rows * gate_count(r.kind) * std::max(r.hidden, r.width)) * sizeof(BFloat16)),
+        product_(static_cast<size_t>(r.rows * gate_count(r.kind) * std::max(r.hidden, r.width)) * sizeof(BFloat16)) {}
+
+  /// Does what multiply() does with w_hh; returns false, having changed nothing, where float32 is faster.
+  bool multiply(int64_t n, int64_t m, int64_t k, const float* a, bool trans_w, float* c, bool adds,
+                const void* bias) const {
+    auto *const factor = factor_.data<BFloat16>(), *const product = product_.data<BFloat16>();
+    if (!w_) return false;
+    convert(a, factor, n * k);
+    if (!bfloat16_gemm({.dtype = kBFloat16,
+                        .trans_b = trans_w,
+                        .m = n,
+                        .n = m,
+                        .k = k,
+                        .a = factor,
+                        .lda = k,
+                        .b = w_,
+                        .ldb = trans_w ? k : m,
+                        .c = product,
+                        .ldc = m}))
+      return false;
+    for (int64_t row = 0; row < n; ++row)
+      for_each_batch<float>(m, [&, to = c + row * m, from = product + row * m](const Lanes<float>& lanes, int64_t i) {
+        const auto start = adds ? lanes.get(to, i) : lanes.get_or_zero(bias, i);
+        lanes.set(to, i, start + (lanes.whole ? load_wide(from + i) : load_part_wide(from + i, lanes.n)));
+      });
+    return true;
+  }
+  bool multiply(int64_t, int64_t, int64_t, const double*, bool, double*, bool, const void*) const { return false; }
+
+ private:
+  const void* w_ = nullptr;
+  const Scratch factor_, product_;
+};
+
+/// c = op(a) w_hh (+ c or bias) for a [n, k] and c [n, m].
+template <class T>
+void multiply_hidden(const Recurrence& r, const HalfProducts& halves, int64_t n, int64_t m, int64_t k, const T* a,
+                     bool trans_w, T* c, bool adds, const void* bias = nullptr) {
+  if (!halves.multiply(n, m, k, a, trans_w, c, adds, bias)) multiply(n, m, k, a, r.w_hh, trans_w, c, adds, bias);
 }
 
 // ---- forward --------------------------------------------------------------------------------------------------------
@@ -145,17 +198,18 @@ void simple_rows(const Step<T>& s) {
 }
 
 template <class T>
-void forward(const Recurrence& r) {
+void forward(const Recurrence& r, const HalfProducts& halves = {}) {
   T* const h = static_cast<T*>(r.h);
   for_each_step<T>(r, r.reverse, [&](const Step<T>& s, int64_t i) {
     if (r.h_before) std::copy_n(h, s.n * r.width, at<T>(r.h_before, s.first * r.width));
     if (r.c_before) std::copy_n(at<T>(r.c, 0), s.n * r.hidden, at<T>(r.c_before, s.first * r.hidden));
     if (r.kind == Recurrence::kGru) {
       T* const from_h = static_cast<T*>(r.scratch);
-      multiply(s.n, s.width, r.width, masked(s, h), r.w_hh, !r.w_hh_transposed, from_h, 0, r.b_hh);
+      multiply_hidden(r, halves, s.n, s.width, r.width, masked(s, h), !r.w_hh_transposed, from_h, false, r.b_hh);
       gru_rows(s, from_h);
     } else {
-      if (i > 0 || !r.zero_h) multiply(s.n, s.width, r.width, masked(s, h), r.w_hh, !r.w_hh_transposed, s.gates, 1);
+      if (i > 0 || !r.zero_h)
+        multiply_hidden(r, halves, s.n, s.width, r.width, masked(s, h), !r.w_hh_transposed, s.gates, true);
       switch (r.kind) {
         case Recurrence::kTanh: simple_rows<T, false>(s); break;
         case Recurrence::kRelu: simple_rows<T, true>(s); break;
@@ -256,12 +310,12 @@ const T* grad_before_projection(const Step<T>& s) {
 
 /// Replaces grad_h by the gradient of the previous state: the product with w_hh, added to what a GRU has left there.
 template <class T>
-void multiply_grad(const Step<T>& s) {
+void multiply_grad(const Step<T>& s, const HalfProducts& halves) {
   const Recurrence& r = s.r;
   const bool gru = r.kind == Recurrence::kGru;
   T* const product = static_cast<T*>(r.mask ? r.masked : r.grad_h);
-  multiply(s.n, r.width, s.width, gru ? s.grad_hidden : s.grad_gates, r.w_hh, r.w_hh_transposed, product,
-           gru && !r.mask);
+  multiply_hidden(r, halves, s.n, r.width, s.width, gru ? s.grad_hidden : s.grad_gates, r.w_hh_transposed, product,
+                  gru && !r.mask);
   if (!r.mask) return;
   for_each_batch<T>(s.n * r.width, [&](const Lanes<T>& lanes, int64_t i) {
     lanes.set(r.grad_h, i,
@@ -270,22 +324,26 @@ void multiply_grad(const Step<T>& s) {
 }
 
 template <class T>
-void backward(const Recurrence& r) {
+void backward(const Recurrence& r, const HalfProducts& halves = {}) {
   for_each_step<T>(r, !r.reverse, [&](const Step<T>& s, int64_t i) {
     switch (r.kind) {
       case Recurrence::kGru: gru_grad_rows(s); break;
       case Recurrence::kLstm: lstm_grad_rows(s, r.w_hr ? grad_before_projection(s) : at<T>(r.grad_h, 0)); break;
       default: simple_grad_rows(s);
     }
-    if (i + 1 < r.steps || r.first_wanted) multiply_grad(s);
+    if (i + 1 < r.steps || r.first_wanted) multiply_grad(s, halves);
   });
 }
 
+bool multiplies_halves(const Recurrence& r) { return r.dtype == kBFloat16 && multiplies_bfloat16(); }
+
 void recurrence(const Recurrence& r) {
+  if (multiplies_halves(r)) return forward<float>(Widened().of(r), HalfProducts(r));
   if (is_half(r.dtype)) return recurrence(Widened().of(r));
   r.dtype == kFloat32 ? forward<float>(r) : forward<double>(r);
 }
 void recurrence_grad(const Recurrence& r) {
+  if (multiplies_halves(r)) return backward<float>(Widened().of_grad(r), HalfProducts(r));
   if (is_half(r.dtype)) return recurrence_grad(Widened().of_grad(r));
   r.dtype == kFloat32 ? backward<float>(r) : backward<double>(r);
 }
