@@ -135,27 +135,32 @@ void for_each_block(int64_t outer, const View& ids, int64_t size, int64_t inner,
   });
 }
 
-/// Runs says how many of the ids from each one on are consecutive: their slices are copied together. It is empty where
-/// few ids are consecutive, or they are used once.
+/// Runs are those of consecutive ids, whose slices are copied together. There are none where few ids are consecutive,
+/// or they are used once.
 class Runs {
  public:
-  Runs(const View& ids, int64_t uses) : lengths_(uses > 1 && ids.numel > 1 ? ids.numel * sizeof(int64_t) : 0) {
-    int64_t* const lengths = lengths_.data<int64_t>();
-    if (!lengths) return;
-    int64_t runs = 0;
-    for (int64_t i = ids.numel - 1; i >= 0; --i) {
-      const bool goes_on = i + 1 < ids.numel && id_at(ids, i + 1) == id_at(ids, i) + 1 && id_at(ids, i) != -1;
-      lengths[i] = goes_on ? lengths[i + 1] + 1 : 1;
-      runs += !goes_on;
-    }
-    exist_ = runs <= ids.numel / 4;
+  struct Run {
+    int64_t id, place, length;  // of the first id; its number among the ids
+  };
+  Runs(const View& ids, int64_t size, int64_t uses)
+      : limit_(uses > 1 ? ids.numel / 4 : 0), runs_(static_cast<size_t>(limit_) * sizeof(Run)) {
+    Run* const runs = runs_.data<Run>();
+    for_each_id(ids, size, [&](int64_t id, int64_t i) {
+      if (count_ > 0 && count_ <= limit_ && id == runs[count_ - 1].id + runs[count_ - 1].length)
+        ++runs[count_ - 1].length;
+      else if (count_ <= limit_ && ++count_ <= limit_)
+        runs[count_ - 1] = {id, i, 1};
+    });
+    if (count_ > limit_) count_ = 0;
   }
-  explicit operator bool() const { return exist_; }
-  int64_t operator[](int64_t i) const { return lengths_.data<int64_t>()[i]; }
+  explicit operator bool() const { return count_ > 0; }
+  const Run* begin() const { return runs_.data<Run>(); }
+  const Run* end() const { return begin() + count_; }
 
  private:
-  const Scratch lengths_;
-  bool exist_ = false;
+  const int64_t limit_;
+  const Scratch runs_;
+  int64_t count_ = 0;
 };
 
 bool check_part(const View& ids, int64_t low, int64_t high, int64_t* bad) {
@@ -306,23 +311,27 @@ void move_slices(const View& from, int dim, const View& ids, const View& to) {
     const Blocks source(from, dim), target(to, dim);
     const int64_t bytes = source.inner * size_of(from.dtype);
     if constexpr (lookup == Lookup::kSource) {
-      const Runs runs(ids, source.outer);
-      for_each_range(source.outer * ids.numel, (bytes + 3) / 4, [&](int64_t begin, int64_t end) {
-        with_size(bytes, [&](auto row) {
-          const int64_t n = ids.numel, count = size;
-          const int64_t *const id = ids.as<const int64_t>(), stride = ids.shape.empty() ? 0 : ids.strides[0];
+      const int64_t n = ids.numel, cost = (bytes + 3) / 4;
+      const int64_t *const id = ids.as<const int64_t>(), stride = ids.shape.empty() ? 0 : ids.strides[0];
+      char* const b = to.as<char>();
+      const Runs runs(ids, size, source.outer);
+      with_size(bytes, [&](auto row) {
+        if (runs)
+          return for_each_range(source.outer, n * cost, [&](int64_t begin, int64_t end) {
+            for (int64_t block = begin; block < end; ++block) {
+              const char* const a = block_of(from, dim, block);
+              for (const auto [first, place, length] : runs) {
+                char* const target = b + (block * n + place) * row;
+                length == 1 ? std::memcpy(target, a + first * row, row)
+                            : std::memcpy(target, a + first * row, length * row);
+              }
+            }
+          });
+        for_each_range(source.outer * n, cost, [=, &from](int64_t begin, int64_t end) {
           for (int64_t at = begin; at < end;) {  // block by block
             const int64_t block = at / n, first = block * n, stop = std::min(end, first + n);
             const char* const a = block_of(from, dim, block);
-            char* const b = to.as<char>();
-            if (!runs)
-              for (; at < stop; ++at) std::memcpy(b + at * row, a + wrap(id[(at - first) * stride], count) * row, row);
-            while (at < stop) {
-              const int64_t i = at - first, run = std::min(runs[i], stop - at);
-              const char* const rows = a + wrap(id[i * stride], count) * row;
-              run == 1 ? std::memcpy(b + at * row, rows, row) : std::memcpy(b + at * row, rows, run * row);
-              at += run;
-            }
+            for (; at < stop; ++at) std::memcpy(b + at * row, a + wrap(id[(at - first) * stride], size) * row, row);
           }
         });
       });
