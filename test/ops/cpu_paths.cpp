@@ -338,3 +338,35 @@ TEST_CASE("margins of several labels are those of all pairs", "[ops]") {
   CHECK_THROWS_AS(multilabel_margin_loss(zeros({3}), tensor(std::vector<int64_t>{0, 3, -1})), Error);
   CHECK(multilabel_margin_loss(zeros({3}), tensor(std::vector<int64_t>{0, -1, 3})).item<float>() > 0);
 }
+
+TEST_CASE("elements that lie apart are copied and flipped", "[ops][isa]") {
+  constexpr int64_t kLongest = 131;
+  for (const DType dtype : {kBool, kUInt8, kFloat16, kBFloat16, kInt32, kFloat32, kInt64, kFloat64}) {
+    const auto number = [&](int64_t i) { return dtype == kBool ? i % 3 % 2 : i * 7 % 199; };
+    std::vector<int64_t> numbers(3 * kLongest);
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = number(static_cast<int64_t>(i));
+    const Tensor all = tensor(numbers).to(dtype);
+    const auto values = [](const Tensor& x) { return x.to(kInt64).to_vector<int64_t>(); };
+    for (const int64_t n : {1, 2, 15, 16, 17, 32, 33, 64, 65, 131})
+      for (const int64_t from_step : {0, 1, 2, 3}) {
+        INFO(dtype << ", " << n << " elements, step " << from_step);
+        const Tensor x = from_step ? all.slice(0, 0, n * from_step, from_step) : all.narrow(0, 1, 1).expand({n});
+        const auto expected = [&](int64_t i) { return number(from_step ? i * from_step : 1); };
+        std::vector<int64_t> there, back;
+        for (int64_t i = 0; i < n; ++i) there.push_back(expected(i)), back.push_back(expected(n - 1 - i));
+        CHECK(values(x.clone()) == there);
+        CHECK(values(flip(x, 0)) == back);
+        for (const int64_t to_step : {1, 2, 3}) {
+          INFO("to step " << to_step);
+          Tensor y = full({n * to_step}, 1, {.dtype = dtype});
+          y.slice(0, 0, n * to_step, to_step).copy_(x);
+          std::vector<int64_t> whole(static_cast<size_t>(n * to_step), 1);
+          for (int64_t i = 0; i < n; ++i) whole[static_cast<size_t>(i * to_step)] = expected(i);
+          CHECK(values(y) == whole);
+          std::vector<int64_t> rows;
+          for (int64_t i = 0; i < n * to_step; ++i) rows.push_back(expected(i / to_step));
+          CHECK(values(stack(std::vector<Tensor>(static_cast<size_t>(to_step), x), 1)) == rows);
+        }
+      }
+  }
+}

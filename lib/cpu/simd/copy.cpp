@@ -95,34 +95,116 @@ void copy_transposed(const View& from, const View& to) {
   });
 }
 
+/// Writes from[2 * i] to to[i], for i < n. A pair of narrow elements is loaded as one number.
+template <class T>
+void copy_every_second(int64_t n, const T* from, T* to) {
+  int64_t i = 0;
+  if constexpr (sizeof(T) >= 4) {
+    using F = std::conditional_t<sizeof(T) == 4, float, double>;
+    const F* const x = reinterpret_cast<const F*>(from);
+    F* const y = reinterpret_cast<F*>(to);
+    for (; i + kWidth<F> <= n; i += kWidth<F>) store(y + i, load_every_second(x + 2 * i));
+  } else {
+    using Pair = std::conditional_t<sizeof(T) == 1, uint16_t, uint32_t>;
+    for (; i < n - 1; ++i) {
+      Pair pair;
+      std::memcpy(&pair, from + 2 * i, sizeof(pair));
+      to[i] = static_cast<T>(pair);
+    }
+  }
+  for (; i < n; ++i) to[i] = from[2 * i];
+}
+
+/// Writes from[-2 * i] to to[i], for i < n.
+template <class T>
+void copy_every_second_back(int64_t n, const T* from, T* to) {
+  int64_t i = 0;
+  if constexpr (sizeof(T) >= 4) {
+    using F = std::conditional_t<sizeof(T) == 4, float, double>;
+    constexpr int64_t kLanes = kWidth<F>;
+    const F* const x = reinterpret_cast<const F*>(from);
+    F* const y = reinterpret_cast<F*>(to);
+    const auto load_reversed = []<size_t... lane>(const F* p, std::index_sequence<lane...>) {
+      return load_even(p, std::index_sequence<(sizeof...(lane) - 1 - lane)...>());
+    };
+    for (; i + kLanes <= n; i += kLanes)
+      store(y + i, load_reversed(x - 2 * (i + kLanes - 1), std::make_index_sequence<size_t(kLanes)>()));
+  } else {
+    using Pair = std::conditional_t<sizeof(T) == 1, uint16_t, uint32_t>;
+    for (; i < n - 1; ++i) {
+      Pair pair;
+      std::memcpy(&pair, from - 2 * i - 1, sizeof(pair));
+      to[i] = static_cast<T>(pair >> 8 * sizeof(T));
+    }
+  }
+  for (; i < n; ++i) to[i] = from[-2 * i];
+}
+
+#if defined(__AVX512F__)
+/// Returns 64 bytes of pairs, the first elements of which are p[0], p[step], p[2 * step], ….
+template <int64_t step, class T>
+__m512i load_pairs(const T* p) {
+  const auto half = [p] { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); };
+  if constexpr (step == 2)
+    return _mm512_loadu_si512(p);
+  else if constexpr (sizeof(T) == 2)
+    return step == 1 ? _mm512_cvtepu16_epi32(half()) : _mm512_set1_epi16(static_cast<int16_t>(*p));
+  else
+    return step == 1 ? _mm512_cvtepu32_epi64(half()) : _mm512_set1_epi32(static_cast<int32_t>(*p));
+}
+#endif
+
+/// Writes from[step * i] to to[2 * i], for i < n. What lies between these is not written: it may be another thread's.
+template <int64_t step, class T>
+void copy_to_every_second(int64_t n, const T* from, T* to) {
+  int64_t i = 0;
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 2 || sizeof(T) == 4) {
+    constexpr int64_t kPairs = 32 / sizeof(T);
+    for (; i + kPairs < n; i += kPairs) {
+      const __m512i pairs = load_pairs<step>(from + step * i);
+      if constexpr (sizeof(T) == 2)
+        _mm512_mask_storeu_epi16(to + 2 * i, 0x55555555, pairs);
+      else
+        _mm512_mask_storeu_epi32(to + 2 * i, 0x5555, pairs);
+    }
+  }
+#endif
+  for (; i < n; ++i) to[2 * i] = from[step * i];
+}
+
 /// Copies n elements, whose neighbours in x are x_step bytes apart and those in y y_step bytes.
 template <class T>
 void copy_run(int64_t n, char* y, int64_t y_step, char* x, int64_t x_step) {
-  constexpr int64_t kUnit = sizeof(T);
-  const auto move = [n, x, y](int64_t y_step, int64_t x_step) {
-    for (int64_t i = 0; i < n; ++i) element<T>(y, i * y_step) = element<const T>(x, i * x_step);
-  };
-  if (kUnit >= 4 && y_step == 2 * kUnit && x_step == kUnit) return move(2 * kUnit, kUnit);
-  if (y_step != kUnit) return move(y_step, x_step);
-  switch (x_step / kUnit) {
-    case 1: return void(std::memcpy(y, x, n * kUnit));
-    case 0: return void(std::fill_n(reinterpret_cast<T*>(y), n, element<const T>(x, 0)));
-    case -1: return move(kUnit, -kUnit);
-    case -2: return kUnit >= 4 ? move(kUnit, -2 * kUnit) : move(kUnit, x_step);
-    case 2:
-      if constexpr (kUnit >= 4) {
-        using F = std::conditional_t<kUnit == 4, float, double>;
-        const F* const from = reinterpret_cast<const F*>(x);
-        F* const to = reinterpret_cast<F*>(y);
-        int64_t i = 0;
-        for (; i + kWidth<F> <= n; i += kWidth<F>) store(to + i, load_every_second(from + 2 * i));
-        for (; i < n; ++i) element<T>(y, i * kUnit) = element<const T>(x, 2 * i * kUnit);
+  constexpr int64_t kUnit = sizeof(T), kTogether = 4;
+  const T* const from = reinterpret_cast<const T*>(x);
+  T* const to = reinterpret_cast<T*>(y);
+  if (y_step == kUnit) switch (x_step / kUnit) {
+      case 1: return void(std::memcpy(y, x, n * kUnit));
+      case 0: return void(std::fill_n(to, n, *from));
+      case 2: return copy_every_second(n, from, to);
+      case -2: return copy_every_second_back(n, from, to);
+      case -1:
+        for (int64_t i = 0; i < n; ++i) to[i] = from[-i];
         return;
-      }
-      return move(kUnit, 2 * kUnit);
-    default: return move(kUnit, x_step);
-  }
+    }
+  if (y_step == 2 * kUnit) switch (x_step / kUnit) {
+      case 0: return copy_to_every_second<0>(n, from, to);
+      case 1: return copy_to_every_second<1>(n, from, to);
+      case 2: return copy_to_every_second<2>(n, from, to);
+    }
+  int64_t i = 0;
+  const auto move = [=](int64_t i) { element<T>(y, i * y_step) = element<const T>(x, i * x_step); };
+  for (; i + kTogether <= n; i += kTogether)
+    for (int64_t j = 0; j < kTogether; ++j) move(i + j);
+  for (; i < n; ++i) move(i);
 }
+
+/// Word<bytes> is the unsigned integer of that size.
+template <size_t bytes>
+using Word =
+    std::conditional_t<bytes == 1, uint8_t,
+                       std::conditional_t<bytes == 2, uint16_t, std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
 
 void copy_bytes(const View& from, const View& to) {
   if (from.contiguous && to.contiguous) {
@@ -171,10 +253,10 @@ void convert_in_blocks(const View& from, const View& to) {
     for (int64_t begin = 0; begin < n; begin += kBlock) {
       const int64_t count = std::min(kBlock, n - begin);
       char *const x = p[1] + begin * s[1], *const y = p[0] + begin * s[0];
-      if (s[1] != kFrom) copy_run<From>(count, reinterpret_cast<char*>(xs), kFrom, x, s[1]);
+      if (s[1] != kFrom) copy_run<Word<sizeof(From)>>(count, reinterpret_cast<char*>(xs), kFrom, x, s[1]);
       convert_run(s[1] == kFrom ? reinterpret_cast<const From*>(x) : xs, s[0] == kTo ? reinterpret_cast<To*>(y) : ys,
                   count);
-      if (s[0] != kTo) copy_run<To>(count, y, s[0], reinterpret_cast<char*>(ys), kTo);
+      if (s[0] != kTo) copy_run<Word<sizeof(To)>>(count, y, s[0], reinterpret_cast<char*>(ys), kTo);
     }
   });
 }
@@ -211,15 +293,18 @@ void copy_blocks(std::span<const BlockCopy> blocks) {
       continue;
     }
     for_each_range(block.rows, (block.bytes + 3) / 4, [&](int64_t begin, int64_t end) {
-      const auto copy_rows = [&](auto bytes) {
-        for (int64_t row = begin; row < end; ++row)
-          std::memcpy(to + row * block.to_step, from + row * block.from_step, bytes);
+      const auto copy_elements = [&](auto element) {
+        copy_run<decltype(element)>(end - begin, to + begin * block.to_step, block.to_step,
+                                    const_cast<char*>(from) + begin * block.from_step, block.from_step);
       };
       switch (block.bytes) {  // single elements need no call
-        case 4: return copy_rows(std::integral_constant<size_t, 4>());
-        case 8: return copy_rows(std::integral_constant<size_t, 8>());
-        default: return copy_rows(static_cast<size_t>(block.bytes));
+        case 1: return copy_elements(uint8_t());
+        case 2: return copy_elements(uint16_t());
+        case 4: return copy_elements(uint32_t());
+        case 8: return copy_elements(uint64_t());
       }
+      for (int64_t row = begin; row < end; ++row)
+        std::memcpy(to + row * block.to_step, from + row * block.from_step, block.bytes);
     });
   }
 }
