@@ -370,3 +370,36 @@ TEST_CASE("elements that lie apart are copied and flipped", "[ops][isa]") {
       }
   }
 }
+
+TEST_CASE("short rows are copied and converted by columns", "[ops][isa]") {
+  manual_seed(1);
+  for (const DType from : {kBool, kFloat16, kFloat32, kInt64})
+    for (const DType to : {kBool, kBFloat16, kFloat32, kFloat64})
+      for (const int64_t rows : {1, 15, 16, 300, 30000})
+        for (const int64_t columns : {1, 2, 3, 7, 8}) {
+          INFO(from << " to " << to << ", " << rows << " rows of " << columns);
+          const Tensor base = randint(0, 5, {2, columns, rows}).to(from);
+          const Tensor narrow = randint(0, 5, {2, rows, columns + 1}).to(from).narrow(2, 0, columns);
+          for (const Tensor& x :
+               {base.transpose(1, 2), narrow, narrow.select(1, 0).unsqueeze(1).expand({2, rows, columns})}) {
+            const std::vector<int64_t> numbers = x.to(kInt64).reshape({x.numel()}).to_vector<int64_t>();
+            std::vector<int64_t> wanted;
+            for (int64_t i = 0; i < 2; ++i)
+              for (int64_t j = 0; j < std::min<int64_t>(rows, 20); ++j)
+                for (int64_t k = 0; k < columns; ++k) {
+                  const int64_t number = x.select(0, i).select(0, j).select(0, k).item<int64_t>();
+                  wanted.push_back(to == kBool ? number != 0 : number);
+                  CHECK(numbers[static_cast<size_t>((i * rows + j) * columns + k)] == number);
+                }
+            const auto first = [&](const Tensor& y) {
+              const Tensor rows_of = y.narrow(1, 0, std::min<int64_t>(rows, 20));
+              return rows_of.to(kInt64).reshape({rows_of.numel()}).to_vector<int64_t>();
+            };
+            CHECK(first(x.to(to)) == wanted);
+            Tensor y = zeros({2, rows, 2 * columns}, {.dtype = to});
+            y.slice(2, 0, 2 * columns, 2).copy_(x);
+            CHECK(first(y.slice(2, 0, 2 * columns, 2)) == wanted);
+            CHECK(y.slice(2, 1, 2 * columns, 2).to(kInt64).sum().item<int64_t>() == 0);
+          }
+        }
+}

@@ -115,7 +115,7 @@ void copy_every_second(int64_t n, const T* from, T* to) {
   for (; i < n; ++i) to[i] = from[2 * i];
 }
 
-/// Writes from[-2 * i] to to[i], for i < n.
+/// Writes from[-2 * i] to to[i], for i < n. A narrow element is the second one of a pair.
 template <class T>
 void copy_every_second_back(int64_t n, const T* from, T* to) {
   int64_t i = 0;
@@ -131,10 +131,18 @@ void copy_every_second_back(int64_t n, const T* from, T* to) {
       store(y + i, load_reversed(x - 2 * (i + kLanes - 1), std::make_index_sequence<size_t(kLanes)>()));
   } else {
     using Pair = std::conditional_t<sizeof(T) == 1, uint16_t, uint32_t>;
-    for (; i < n - 1; ++i) {
-      Pair pair;
-      std::memcpy(&pair, from - 2 * i - 1, sizeof(pair));
-      to[i] = static_cast<T>(pair >> 8 * sizeof(T));
+    constexpr int64_t kLanes = 64 / sizeof(Pair);
+    typedef Pair Pairs [[gnu::vector_size(64)]];
+    typedef T Elements [[gnu::vector_size(64 / 2)]];
+    for (; i + kLanes < n; i += kLanes) {
+      Pairs pairs;
+      std::memcpy(&pairs, from - 2 * (i + kLanes) + 1, sizeof(pairs));
+      [&]<size_t... lane>(std::index_sequence<lane...>) {
+        pairs = __builtin_shufflevector(pairs, pairs, (sizeof...(lane) - 1 - lane)...) >> 8 * sizeof(T);
+      }
+      (std::make_index_sequence<size_t(kLanes)>());
+      const Elements last = __builtin_convertvector(pairs, Elements);
+      std::memcpy(to + i, &last, sizeof(last));
     }
   }
   for (; i < n; ++i) to[i] = from[-2 * i];
@@ -261,8 +269,28 @@ void convert_in_blocks(const View& from, const View& to) {
   });
 }
 
+/// Returns whether rows are so short that it is faster to copy the columns. Rows that are one behind the other are not.
+bool has_short_rows(const View& from, const View& to) {
+  constexpr int64_t kShort = 8, kMinRows = 16;
+  const int last = to.shape.size() - 1;
+  if (last < 1 || to.shape[last] >= kShort || to.shape[last] * kMinRows > to.numel) return false;
+  const auto follow = [last](const View& x) { return x.strides[last - 1] == x.strides[last] * x.shape[last]; };
+  return to.shape[last] > 1 && to.shape[last - 1] > 1 && !(follow(from) && follow(to));
+}
+
 void copy_part(const View& from, const View& to) {
   if (to.numel == 0) return;
+  if (has_short_rows(from, to)) {
+    const int last = to.shape.size() - 1;
+    const auto column = [last](const View& x, int64_t i) {
+      View result = part_of(x, last, i, i + 1);
+      result.shape.resize(last), result.strides.resize(last);
+      result.contiguous = false;
+      return result;
+    };
+    for (int64_t i = 0; i < to.shape[last]; ++i) copy_part(column(from, i), column(to, i));
+    return;
+  }
   if (from.dtype == to.dtype && from.dtype != kBool) return copy_bytes(from, to);
   with_all_types(from.dtype, [&](auto from_type) {
     with_all_types(to.dtype, [&](auto to_type) {
