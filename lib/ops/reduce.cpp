@@ -477,8 +477,24 @@ Tensor cross(const Tensor& a, const Tensor& b, int64_t dim) {
   const int d = wrap_dim(dim, shape.size(), "cross");
   REEL_CHECK(!shape.empty() && shape[d] == 3, "cross: dimension ", dim, " of shape ", shape, " does not have size 3");
   return call("cross", {a, b}, {}, [&](const Tensor& a, const Tensor& b) {
-    const Tensor u = a.expand(shape), v = b.expand(shape);
-    return roll(u, -1, d) * roll(v, -2, d) - roll(u, -2, d) * roll(v, -1, d);
+    const Tensor y = no_grad([&] {
+      // Rows 0, 1, 2, 0, 1 have two rolled copies of the three.
+      const auto rows_of = [&](const Tensor& x) {
+        const Tensor rows = movedim(x.expand(shape), d, 0);
+        return cat({rows, rows.narrow(0, 0, 2)}, 0);
+      };
+      const Tensor u = rows_of(a), v = rows_of(b);
+      const auto rolled = [](const Tensor& rows, int64_t by) { return rows.narrow(0, by, 3); };
+      const Tensor product = rolled(u, 1) * rolled(v, 2) - rolled(u, 2) * rolled(v, 1);
+      return movedim(product, 0, d).contiguous();
+    });
+    if (recording(a, b))
+      record("cross", y, inputs(a, b), [a = SavedTensor(a), b = SavedTensor(b), d = d - shape.size()](Backward& back) {
+        const Tensor g = back.grad();
+        if (back.needs(0)) back.set(0, cross(back.get(b), g, d));
+        if (back.needs(1)) back.set(1, cross(g, back.get(a), d));
+      });
+    return y;
   });
 }
 
