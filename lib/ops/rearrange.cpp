@@ -142,21 +142,25 @@ Tensor repeat(const Tensor& x, const Shape& repeats) {
 
 namespace {
 
-/// column - row for the last two dimensions of x.
-Tensor distance_from_diagonal(const char* op, const Tensor& x) {
+/// The columns of x's last two dimensions, and for each of its rows the column on the diagonal.
+std::pair<Tensor, Tensor> columns_of(const char* op, const Tensor& x, int64_t diagonal) {
   REEL_CHECK(view_of(x, op).shape.size() >= 2, op, ": expected a matrix or a batch of them, got shape ", x.shape());
-  const TensorOptions options{.device = x.device()};
-  return arange(0, x.size(-1), 1, options) - arange(0, x.size(-2), 1, options).unsqueeze(1);
+  const int64_t rows = x.size(-2), columns = x.size(-1), first = std::clamp(diagonal, -rows, columns);
+  const bool fits = std::max(rows, columns) < std::numeric_limits<int32_t>::max() / 2;
+  const TensorOptions options{.dtype = fits ? kInt32 : kInt64, .device = x.device()};
+  return {arange(0, columns, 1, options), arange(first, first + rows, 1, options).unsqueeze(1)};
 }
 Tensor zero_like(const Tensor& x) { return zeros({}, {.dtype = x.dtype(), .device = x.device()}); }
 
 }  // namespace
 
 Tensor tril(const Tensor& x, int64_t diagonal) {
-  return where(distance_from_diagonal("tril", x) <= diagonal, x, zero_like(x));
+  const auto [column, last] = columns_of("tril", x, diagonal);
+  return where(column <= last, x, zero_like(x));
 }
 Tensor triu(const Tensor& x, int64_t diagonal) {
-  return where(distance_from_diagonal("triu", x) >= diagonal, x, zero_like(x));
+  const auto [column, first] = columns_of("triu", x, diagonal);
+  return where(column >= first, x, zero_like(x));
 }
 
 Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim0, int64_t dim1) {
