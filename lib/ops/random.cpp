@@ -320,7 +320,8 @@ Tensor alpha_dropout_of(const char* op, const Tensor& x, double p, bool training
   Shape shape = x.shape();
   for (int d = channels; d < shape.size(); ++d) shape[d] = 1;
   const Tensor keep = rand(shape, {.device = x.device()}) >= p;
-  return where(keep, x * scale, -kLimit * scale) + kLimit * scale * p;
+  const Tensor shift = full({}, kLimit * scale * p, {.dtype = x.dtype(), .device = x.device()});
+  return add(shift, where(keep, x, -kLimit), scale);
 }
 
 }  // namespace
