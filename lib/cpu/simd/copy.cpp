@@ -6,6 +6,7 @@
 #include "lib/cpu/parts.h"
 #include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/tiles.h"
+#include "lib/cpu/simd/transpose_blocks.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/copy.h"
 #include "lib/functors/number.h"
@@ -53,22 +54,15 @@ To narrow(From x) {
   }
 }
 
-/// Square tiles, so that neither side's cache lines are read twice; of constant size but at the edges, so that the
-/// compiler unrolls them. Not inlined: between the strides of views g++ 12 runs out of registers for the tile (15 %).
+/// Writes from[i * from_stride + j] to to[j * to_stride + i], for i < rows and j < columns, in tiles, so that neither
+/// side's cache lines are read twice.
 template <class T>
-[[gnu::noinline]] void transpose(const T* from, T* to, int64_t rows, int64_t columns, int64_t from_stride,
-                                 int64_t to_stride) {
-  constexpr int64_t kTile = 16;
-  const auto tile = [=](int64_t i0, int64_t j0, int64_t height, int64_t width) {
-    for (int64_t j = j0; j < j0 + width; ++j)
-      for (int64_t i = i0; i < i0 + height; ++i) to[j * to_stride + i] = from[i * from_stride + j];
-  };
+void transpose(const T* from, T* to, int64_t rows, int64_t columns, int64_t from_stride, int64_t to_stride) {
+  constexpr int64_t kTile = 64;
   for (int64_t i = 0; i < rows; i += kTile)
     for (int64_t j = 0; j < columns; j += kTile)
-      if (rows - i >= kTile && columns - j >= kTile)
-        tile(i, j, kTile, kTile);
-      else
-        tile(i, j, std::min(kTile, rows - i), std::min(kTile, columns - j));
+      transpose_blocks(from + i * from_stride + j, from_stride, std::min(kTile, columns - j), std::min(kTile, rows - i),
+                       to + j * to_stride + i, to_stride);
 }
 
 /// Whether the last two dimensions of `from` are a transposed matrix and those of `to` are row-major.
@@ -78,11 +72,15 @@ bool is_transposed(const View& from, const View& to) {
          from.shape[rank - 1] >= 8 && from.shape[rank - 2] >= 8;
 }
 
+/// BlockElement<Word> is the type of that size of which there are rows of registers.
+template <class Word>
+using BlockElement = std::conditional_t<sizeof(Word) == 4, float, std::conditional_t<sizeof(Word) == 8, double, Word>>;
+
 void copy_transposed(const View& from, const View& to) {
   const int row = from.shape.size() - 2, column = row + 1;
   const int64_t rows = from.shape[column], columns = from.shape[row];  // of the matrix as it lies in memory
   with_word(from.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
+    using T = BlockElement<typename decltype(type)::type>;
     // One matrix after the other; views of the dimensions before these two.
     View source = from, target = to;
     source.shape.resize(row), source.strides.resize(row), target.shape.resize(row), target.strides.resize(row);
@@ -281,7 +279,15 @@ bool has_short_rows(const View& from, const View& to) {
 void copy_part(const View& from, const View& to) {
   if (to.numel == 0) return;
   if (has_short_rows(from, to)) {
+    constexpr int64_t kTogether = 4096;  // elements that stay in the first-level cache
     const int last = to.shape.size() - 1;
+    const int64_t parts = (to.numel - 1) / kTogether + 1;
+    if (const int d = divided_dim(to.shape, 1u << last, parts); parts > 1 && d >= 0) {
+      const int64_t size = to.shape[d], step = step_of(size, parts);
+      for (int64_t i = 0; i < size; i += step)
+        copy_part(part_of(from, d, i, std::min(i + step, size)), part_of(to, d, i, std::min(i + step, size)));
+      return;
+    }
     const auto column = [last](const View& x, int64_t i) {
       View result = part_of(x, last, i, i + 1);
       result.shape.resize(last), result.strides.resize(last);

@@ -2,39 +2,20 @@
 #include "lib/cpu/simd/tiles.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "lib/cpu/loop.h"
 #include "lib/cpu/scratch.h"
-#include "lib/cpu/simd/transpose.h"
+#include "lib/cpu/simd/transpose_blocks.h"
 
 namespace reel::cpu::REEL_ISA {
 namespace {
 
 constexpr int64_t kTile = 64, kMinSize = 16;  // elements of a row
 
-/// Writes from[i + j * stride] to to[i * kTile + j], for i < rows and j < columns.
-template <class T>
-void transpose_tile(const T* from, int64_t stride, int64_t rows, int64_t columns, T* to) {
-  constexpr int64_t kBlock = kRowSize<T>;
-  for (int64_t i = 0; i < rows; i += kBlock)
-    for (int64_t j = 0; j < columns; j += kBlock) {
-      if (i + kBlock > rows || j + kBlock > columns) {
-        for (int64_t r = i; r < std::min(i + kBlock, rows); ++r)
-          for (int64_t c = j; c < std::min(j + kBlock, columns); ++c) to[r * kTile + c] = from[r + c * stride];
-        continue;
-      }
-      Row<T> block[kBlock];
-      for (int64_t c = 0; c < kBlock; ++c) std::memcpy(&block[c], from + i + (j + c) * stride, sizeof(Row<T>));
-      transpose(block);
-      for (int64_t r = 0; r < kBlock; ++r) std::memcpy(to + (i + r) * kTile + j, &block[r], sizeof(Row<T>));
-    }
-}
-
-/// Does the same for elements of `unit` bytes.
+/// Writes from[i + j * stride] to to[i * kTile + j], elements of `unit` bytes, for i < rows and j < columns.
 void transpose_tile(int64_t unit, const void* from, int64_t stride, int64_t rows, int64_t columns, void* to) {
   const auto run = [&]<class T>(T) {
-    transpose_tile(static_cast<const T*>(from), stride, rows, columns, static_cast<T*>(to));
+    transpose_blocks(static_cast<const T*>(from), stride, rows, columns, static_cast<T*>(to), kTile);
   };
   switch (unit) {
     case 1: return run(uint8_t());
