@@ -87,7 +87,8 @@ Tensor repeat_interleave(const Tensor& input, int64_t repeats, std::optional<int
   Shape wide = x.shape(), result = x.shape();
   REEL_CHECK(!__builtin_mul_overflow(result[d], repeats, &result[d]), "repeat_interleave: too many elements");
   wide.insert(d + 1, repeats);
-  return x.unsqueeze(d + 1).expand(wide).clone().view(result);
+  const Tensor from = d + 1 == x.dim() ? x.contiguous() : x;  // what lies apart is better not read for each repeat
+  return from.unsqueeze(d + 1).expand(wide).clone().view(result);
 }
 
 Tensor repeat_interleave(const Tensor& input, const Tensor& repeats, std::optional<int64_t> dim) {

@@ -403,3 +403,26 @@ TEST_CASE("short rows are copied and converted by columns", "[ops][isa]") {
           }
         }
 }
+
+TEST_CASE("transposed matrices are copied to elements that lie apart", "[ops][isa]") {
+  for (const DType dtype : {kUInt8, kBFloat16, kFloat32, kFloat64})
+    for (const int64_t rows : {8, 9, 64, 130})
+      for (const int64_t columns : {8, 17, 65, 100})
+        for (const int64_t step : {1, 2, 3}) {
+          INFO(dtype << ", " << rows << " x " << columns << ", step " << step);
+          std::vector<int64_t> numbers(static_cast<size_t>(2 * rows * columns));
+          for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int64_t>(i * 7 % 199);
+          const Tensor x = tensor(numbers).to(dtype).view({2, columns, rows}).transpose(1, 2);
+          Tensor y = full({2, rows, columns, step}, 1, {.dtype = dtype});
+          y.select(3, 0).copy_(x), y.narrow(3, step - 1, 1).copy_(x.unsqueeze(3));
+          const std::vector<int64_t> result = y.to(kInt64).reshape({y.numel()}).to_vector<int64_t>();
+          std::vector<int64_t> wanted;
+          for (int64_t i = 0; i < 2; ++i)
+            for (int64_t r = 0; r < rows; ++r)
+              for (int64_t c = 0; c < columns; ++c)
+                for (int64_t k = 0; k < step; ++k)
+                  wanted.push_back(k == 0 || k == step - 1 ? numbers[static_cast<size_t>((i * columns + c) * rows + r)]
+                                                           : 1);
+          CHECK(result == wanted);
+        }
+}

@@ -54,45 +54,6 @@ To narrow(From x) {
   }
 }
 
-/// Writes from[i * from_stride + j] to to[j * to_stride + i], for i < rows and j < columns, in tiles, so that neither
-/// side's cache lines are read twice.
-template <class T>
-void transpose(const T* from, T* to, int64_t rows, int64_t columns, int64_t from_stride, int64_t to_stride) {
-  constexpr int64_t kTile = 64;
-  for (int64_t i = 0; i < rows; i += kTile)
-    for (int64_t j = 0; j < columns; j += kTile)
-      transpose_blocks(from + i * from_stride + j, from_stride, std::min(kTile, columns - j), std::min(kTile, rows - i),
-                       to + j * to_stride + i, to_stride);
-}
-
-/// Whether the last two dimensions of `from` are a transposed matrix and those of `to` are row-major.
-bool is_transposed(const View& from, const View& to) {
-  const int rank = from.shape.size();
-  return rank >= 2 && from.strides[rank - 2] == 1 && from.strides[rank - 1] != 0 && to.strides[rank - 1] == 1 &&
-         from.shape[rank - 1] >= 8 && from.shape[rank - 2] >= 8;
-}
-
-/// BlockElement<Word> is the type of that size of which there are rows of registers.
-template <class Word>
-using BlockElement = std::conditional_t<sizeof(Word) == 4, float, std::conditional_t<sizeof(Word) == 8, double, Word>>;
-
-void copy_transposed(const View& from, const View& to) {
-  const int row = from.shape.size() - 2, column = row + 1;
-  const int64_t rows = from.shape[column], columns = from.shape[row];  // of the matrix as it lies in memory
-  with_word(from.dtype, [&](auto type) {
-    using T = BlockElement<typename decltype(type)::type>;
-    // One matrix after the other; views of the dimensions before these two.
-    View source = from, target = to;
-    source.shape.resize(row), source.strides.resize(row), target.shape.resize(row), target.strides.resize(row);
-    const View* const views[] = {&source, &target};
-    for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
-      for (int64_t i = 0; i < n; ++i)
-        transpose(reinterpret_cast<const T*>(p[0] + i * s[0]), reinterpret_cast<T*>(p[1] + i * s[1]), rows, columns,
-                  from.strides[column], to.strides[row]);
-    });
-  });
-}
-
 /// Writes from[2 * i] to to[i], for i < n. A pair of narrow elements is loaded as one number.
 template <class T>
 void copy_every_second(int64_t n, const T* from, T* to) {
@@ -212,6 +173,57 @@ using Word =
     std::conditional_t<bytes == 1, uint8_t,
                        std::conditional_t<bytes == 2, uint16_t, std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
 
+/// Writes from[i * from_stride + j] to to[j * to_stride + i * to_step], for i < rows and j < columns, in tiles, so that
+/// neither side's cache lines are read twice.
+template <class T>
+void transpose(const T* from, T* to, int64_t rows, int64_t columns, int64_t from_stride, int64_t to_stride,
+               int64_t to_step) {
+  constexpr int64_t kTile = 64, kUnit = sizeof(T);
+  T tile[kTile * kTile];
+  for (int64_t i = 0; i < rows; i += kTile)
+    for (int64_t j = 0; j < columns; j += kTile) {
+      const int64_t height = std::min(kTile, rows - i), width = std::min(kTile, columns - j);
+      const T* const source = from + i * from_stride + j;
+      T* const target = to + j * to_stride + i * to_step;
+      if (to_step == 1) {
+        transpose_blocks(source, from_stride, width, height, target, to_stride);
+        continue;
+      }
+      transpose_blocks(source, from_stride, width, height, tile, kTile);
+      for (int64_t k = 0; k < width; ++k)
+        copy_run<Word<kUnit>>(height, reinterpret_cast<char*>(target + k * to_stride), to_step * kUnit,
+                              reinterpret_cast<char*>(tile + k * kTile), kUnit);
+    }
+}
+
+/// Returns whether the last two dimensions of `from` are a transposed matrix and those of `to` are not.
+bool is_transposed(const View& from, const View& to) {
+  const int rank = from.shape.size();
+  return rank >= 2 && from.strides[rank - 2] == 1 && from.strides[rank - 1] != 0 && to.strides[rank - 1] > 0 &&
+         to.strides[rank - 2] > to.strides[rank - 1] && from.shape[rank - 1] >= 8 && from.shape[rank - 2] >= 8;
+}
+
+/// BlockElement<Word> is the type of that size of which there are rows of registers.
+template <class Word>
+using BlockElement = std::conditional_t<sizeof(Word) == 4, float, std::conditional_t<sizeof(Word) == 8, double, Word>>;
+
+void copy_transposed(const View& from, const View& to) {
+  const int row = from.shape.size() - 2, column = row + 1;
+  const int64_t rows = from.shape[column], columns = from.shape[row];  // of the matrix as it lies in memory
+  with_word(from.dtype, [&](auto type) {
+    using T = BlockElement<typename decltype(type)::type>;
+    // One matrix after the other; views of the dimensions before these two.
+    View source = from, target = to;
+    source.shape.resize(row), source.strides.resize(row), target.shape.resize(row), target.strides.resize(row);
+    const View* const views[] = {&source, &target};
+    for_each_run(views, [&](int64_t n, char* const* p, const int64_t* s) {
+      for (int64_t i = 0; i < n; ++i)
+        transpose(reinterpret_cast<const T*>(p[0] + i * s[0]), reinterpret_cast<T*>(p[1] + i * s[1]), rows, columns,
+                  from.strides[column], to.strides[row], to.strides[column]);
+    });
+  });
+}
+
 void copy_bytes(const View& from, const View& to) {
   if (from.contiguous && to.contiguous) {
     std::memcpy(to.data, from.data, from.numel * size_of(from.dtype));
@@ -276,11 +288,21 @@ bool has_short_rows(const View& from, const View& to) {
   return to.shape[last] > 1 && to.shape[last - 1] > 1 && !(follow(from) && follow(to));
 }
 
+/// Returns the elements of x that have this index in the last dimension.
+View column_of(const View& x, int64_t index) {
+  const int last = x.shape.size() - 1;
+  View column = part_of(x, last, index, index + 1);
+  column.shape.resize(last), column.strides.resize(last);
+  column.contiguous = x.contiguous && x.shape[last] == 1;
+  return column;
+}
+
 void copy_part(const View& from, const View& to) {
   if (to.numel == 0) return;
+  const int last = to.shape.size() - 1;
+  if (last >= 1 && to.shape[last] == 1) return copy_part(column_of(from, 0), column_of(to, 0));
   if (has_short_rows(from, to)) {
     constexpr int64_t kTogether = 4096;  // elements that stay in the first-level cache
-    const int last = to.shape.size() - 1;
     const int64_t parts = (to.numel - 1) / kTogether + 1;
     if (const int d = divided_dim(to.shape, 1u << last, parts); parts > 1 && d >= 0) {
       const int64_t size = to.shape[d], step = step_of(size, parts);
@@ -288,13 +310,7 @@ void copy_part(const View& from, const View& to) {
         copy_part(part_of(from, d, i, std::min(i + step, size)), part_of(to, d, i, std::min(i + step, size)));
       return;
     }
-    const auto column = [last](const View& x, int64_t i) {
-      View result = part_of(x, last, i, i + 1);
-      result.shape.resize(last), result.strides.resize(last);
-      result.contiguous = false;
-      return result;
-    };
-    for (int64_t i = 0; i < to.shape[last]; ++i) copy_part(column(from, i), column(to, i));
+    for (int64_t i = 0; i < to.shape[last]; ++i) copy_part(column_of(from, i), column_of(to, i));
     return;
   }
   if (from.dtype == to.dtype && from.dtype != kBool) return copy_bytes(from, to);
