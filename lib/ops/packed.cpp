@@ -200,10 +200,26 @@ PaddedSequence pad_packed_sequence(const PackedSequence& packed, bool batch_firs
 }
 
 Tensor pad_sequence(TensorList sequences, bool batch_first, Scalar padding_value) {
-  const Ids lengths = lengths_of("pad_sequence", sequences), starts = starts_of(lengths);
+  const Ids lengths = lengths_of("pad_sequence", sequences);
   REEL_CHECK(!lengths.empty(), "pad_sequence: no sequences");
-  return padded(cat(sequences), lengths, *std::max_element(lengths.begin(), lengths.end()), batch_first, padding_value,
-                [&](int64_t i, int64_t t) { return starts[i] + t; });
+  const auto [shortest, longest] = std::minmax_element(lengths.begin(), lengths.end());
+  Shape gap = sequences[0].shape();
+  DType dtype = sequences[0].dtype();
+  for (const Tensor& x : sequences) {
+    bool fits = x.dim() == gap.size();
+    for (int d = 1; fits && d < gap.size(); ++d) fits = x.shape()[d] == gap[d];
+    REEL_CHECK(fits, "pad_sequence: shapes ", sequences[0].shape(), " and ", x.shape(),
+               " differ in more than dimension 0");
+    dtype = promote_types(dtype, x.dtype());
+  }
+  gap[0] = *longest - *shortest;
+  const Tensor padding = full({}, padding_value, {.dtype = dtype, .device = sequences[0].device()}).expand(gap);
+  std::vector<Tensor> padded;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const int64_t missing = *longest - lengths[i];
+    padded.push_back(missing ? cat({sequences[i], padding.narrow(0, 0, missing)}) : sequences[i]);
+  }
+  return stack(padded, batch_first ? 0 : 1);
 }
 
 std::vector<Tensor> unpad_sequence(const Tensor& padded, const Ids& lengths, bool batch_first) {

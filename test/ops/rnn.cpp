@@ -428,7 +428,7 @@ TEST_CASE("wrong calls of recurrent ops say what is wrong", "[cpu]") {
       {[](World& w) {
          pad_sequence({w.matrix, w.cube});
        },
-       "cat: shapes …"},
+       "pad_sequence: shapes …"},
       {[](World& w) {
          unpad_sequence(w.matrix, {1, 2, 3, 4});
        },
