@@ -253,20 +253,61 @@ Tensor column_stack(TensorList tensors) {
   return cat(each(tensors, [](const Tensor& x) { return x.dim() < 2 ? x.reshape({x.numel(), 1}) : x; }), 1);
 }
 
+namespace {
+
+/// Returns a matrix [rows, columns] of zeros but for blocks, each of which is below and right of the one before.
+Tensor join_diagonally(const std::vector<Tensor>& blocks, int64_t rows, int64_t columns, DType dtype) {
+  const Tensor y = make_tensor({rows, columns}, dtype, blocks[0].device());
+  const KernelTable& kernels = kernels_of(y);
+  const auto place = [&](int64_t top, int64_t left, int64_t height, int64_t width) {
+    char* const at = view_of(y).as<char>() + (top * columns + left) * size_of(dtype);
+    return make_view(at, {height, width}, {columns, 1}, dtype);
+  };
+  const auto clear = [&](const View& part) {
+    if (part.numel) kernels.fill(part, 0);
+  };
+  std::vector<std::array<int64_t, 2>> corners;
+  int64_t top = 0, left = 0;
+  for (const Tensor& block : blocks) {
+    const int64_t height = block.size(0), width = block.size(1), right = left + width;
+    clear(place(top, 0, height, left));
+    if (block.numel()) kernels.copy(view_of(block), place(top, left, height, width));
+    clear(place(top, right, height, columns - right));
+    corners.push_back({top, left});
+    top += height, left = right;
+  }
+  if (recording(blocks) && is_floating_point(dtype))
+    record_join("block_diag", y, blocks, [corners, rows, columns](Backward& back) {
+      const int count = static_cast<int>(corners.size());
+      for (int i = 0; i < count; ++i) {
+        if (!back.needs(i)) continue;
+        const auto [top, left] = corners[i];
+        const auto [below, right] = i + 1 < count ? corners[i + 1] : std::array{rows, columns};
+        back.set(i, back.grad().narrow(0, top, below - top).narrow(1, left, right - left));
+      }
+    });
+  return y;
+}
+
+}  // namespace
+
 Tensor block_diag(TensorList tensors) {
   REEL_CHECK(!tensors.empty(), "block_diag: no tensors");
   const DType dtype = joined_type("block_diag", tensors);
-  int64_t columns = 0;
+  int64_t rows = 0, columns = 0;
   for (const Tensor& x : tensors) {
     REEL_CHECK(x.dim() <= 2, "block_diag: expected matrices, got shape ", x.shape());
-    columns += atleast_2d(x).size(1);
+    const bool fits = !__builtin_add_overflow(rows, atleast_2d(x).size(0), &rows) &&
+                      !__builtin_add_overflow(columns, atleast_2d(x).size(1), &columns);
+    REEL_CHECK(fits, "block_diag: too many elements");
   }
+  const std::vector<Tensor> blocks = each(tensors, atleast_2d);
+  if (!Op("cat").concerns(op_modes)) return join_diagonally(blocks, rows, columns, dtype);
   std::vector<Tensor> bands;
   int64_t left = 0;
-  for (const Tensor& x : tensors) {
-    const Tensor block = atleast_2d(x);
+  for (const Tensor& block : blocks) {
     const auto gap = [&](int64_t width) {
-      return zeros({block.size(0), width}, {.dtype = dtype, .device = x.device()});
+      return zeros({block.size(0), width}, {.dtype = dtype, .device = block.device()});
     };
     const int64_t right = columns - left - block.size(1);
     bands.push_back(cat({gap(left), block, gap(right)}, 1));

@@ -426,3 +426,28 @@ TEST_CASE("transposed matrices are copied to elements that lie apart", "[ops][is
           CHECK(result == wanted);
         }
 }
+
+TEST_CASE("blocks on a diagonal may be empty and of different types", "[ops]") {
+  const Tensor half = full({2, 1}, 3, {.dtype = kBFloat16}), row = ones({2});
+  const Tensor y = block_diag({half, zeros({0, 2}), row, zeros({1, 0})});
+  CHECK(y.dtype() == kFloat32);
+  CHECK(y.shape() == Shape{4, 5});
+  CHECK(y.reshape({20}).to_vector<double>() ==
+        std::vector<double>{3, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0});
+  const Tensor x = half.detach().requires_grad_(), z = ones({2}).requires_grad_();
+  block_diag({x, arange(2), z}).sum().backward();
+  CHECK(x.grad().dtype() == kBFloat16);
+  CHECK(x.grad().to(kFloat64).sum().item<double>() == 2);
+  CHECK(z.grad().to_vector<double>() == std::vector<double>{1, 1});
+}
+
+TEST_CASE("triangles of extreme diagonals are all or nothing", "[ops]") {
+  constexpr int64_t kLowest = std::numeric_limits<int64_t>::min(), kHighest = std::numeric_limits<int64_t>::max();
+  for (const Tensor& x : {randn({3, 5}), randn({5, 3}), randn({2, 4, 4})}) {
+    for (const int64_t diagonal : {kLowest, int64_t{-5}, int64_t{5}, kHighest}) {
+      CHECK(equal(tril(x, diagonal), diagonal > 0 ? x : zeros_like(x)));
+      CHECK(equal(triu(x, diagonal), diagonal > 0 ? zeros_like(x) : x));
+    }
+  }
+  CHECK(tril(zeros({0, 3})).shape() == Shape{0, 3});
+}
