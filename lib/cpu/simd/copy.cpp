@@ -174,7 +174,8 @@ using Word =
                        std::conditional_t<bytes == 2, uint16_t, std::conditional_t<bytes == 4, uint32_t, uint64_t>>>;
 
 /// Writes from[i * from_stride + j] to to[j * to_stride + i * to_step], for i < rows and j < columns, in tiles, so that
-/// neither side's cache lines are read twice.
+/// neither side's cache lines are read twice. Rows of registers that are less than a cache line go through a tile
+/// without gaps: lines that are a power of two apart would displace each other before they are whole.
 template <class T>
 void transpose(const T* from, T* to, int64_t rows, int64_t columns, int64_t from_stride, int64_t to_stride,
                int64_t to_step) {
@@ -185,14 +186,18 @@ void transpose(const T* from, T* to, int64_t rows, int64_t columns, int64_t from
       const int64_t height = std::min(kTile, rows - i), width = std::min(kTile, columns - j);
       const T* const source = from + i * from_stride + j;
       T* const target = to + j * to_stride + i * to_step;
-      if (to_step == 1) {
+      if (to_step == 1 && sizeof(Row<T>) == 64) {
         transpose_blocks(source, from_stride, width, height, target, to_stride);
         continue;
       }
       transpose_blocks(source, from_stride, width, height, tile, kTile);
       for (int64_t k = 0; k < width; ++k)
-        copy_run<Word<kUnit>>(height, reinterpret_cast<char*>(target + k * to_stride), to_step * kUnit,
-                              reinterpret_cast<char*>(tile + k * kTile), kUnit);
+        if (to_step == 1 && height == kTile)
+          std::memcpy(target + k * to_stride, tile + k * kTile,
+                      kTile * kUnit);  // of a constant size, so without a call
+        else
+          copy_run<Word<kUnit>>(height, reinterpret_cast<char*>(target + k * to_stride), to_step * kUnit,
+                                reinterpret_cast<char*>(tile + k * kTile), kUnit);
     }
 }
 

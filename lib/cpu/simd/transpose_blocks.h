@@ -11,8 +11,8 @@ namespace reel::cpu::REEL_ISA {
 template <class T>
 void transpose_blocks(const T* from, int64_t from_stride, int64_t rows, int64_t columns, T* to, int64_t to_stride) {
   constexpr int64_t kBlock = kRowSize<T>;
-  for (int64_t i = 0; i < rows; i += kBlock)
-    for (int64_t j = 0; j < columns; j += kBlock) {
+  for (int64_t j = 0; j < columns; j += kBlock)
+    for (int64_t i = 0; i < rows; i += kBlock) {
       if (i + kBlock > rows || j + kBlock > columns) {
         for (int64_t r = i; r < std::min(i + kBlock, rows); ++r)
           for (int64_t c = j; c < std::min(j + kBlock, columns); ++c) to[r * to_stride + c] = from[r + c * from_stride];
