@@ -131,9 +131,13 @@ void GradAccumulator::add_region(const GradMetadata& target, int64_t offset, con
   for (int d = 0; d < shape.size(); ++d)
     if (strides[d] == 0) shape[d] = 1;  // the view repeats these elements: their gradients add up
   const Tensor part = sum_to(g, shape).to(target.dtype);
+  const bool is_first = !dense_.defined();
   const View& whole = view_of(make_writable(dense_, target));
   const View place = make_view(whole.as<char>() + offset * size_of(target.dtype), shape, strides, target.dtype);
-  add_views(target.device, place, view_of(part), place);
+  if (is_first)  // the rest is zero
+    kernels_on(target.device).copy(view_of(part), place);
+  else
+    add_views(target.device, place, view_of(part), place);
 }
 
 // ---- the sum --------------------------------------------------------------------------------------------------------
