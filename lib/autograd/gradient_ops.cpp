@@ -46,6 +46,19 @@ Tensor accumulate(const Tensor& a, const Tensor& b) {
   return y;
 }
 
+namespace {
+/// Returns the dimension whose size is 2 in `shape` and another in `kept`, if these differ in nothing else, or -1.
+int halved_dim(const Shape& shape, const Shape& kept) {
+  int halved = -1;
+  for (int d = 0; d < shape.size(); ++d) {
+    if (shape[d] == kept[d]) continue;
+    if (halved >= 0 || shape[d] != 2) return -1;
+    halved = d;
+  }
+  return halved;
+}
+}  // namespace
+
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   const View& view = view_of(x);
   if (view.shape == shape) return x;
@@ -53,7 +66,15 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   const int lead = view.shape.size() - shape.size();
   for (int d = 0; d < kept.size(); ++d) kept[d] = d < lead ? 1 : shape[d - lead];
   const Tensor y = make_tensor(shape, view.dtype, x.device());
-  kernels_of(x).reduce(ReduceOp::kSum, view, make_view(view_of(y).data, kept, contiguous_strides(kept), view.dtype));
+  const View sum = make_view(view_of(y).data, kept, contiguous_strides(kept), view.dtype);
+  if (const int d = halved_dim(view.shape, kept); d >= 0) {
+    const auto half = [&](int64_t i) {
+      return make_view(view.as<char>() + i * view.strides[d] * size_of(view.dtype), kept, view.strides, view.dtype);
+    };
+    add_views(x.device(), half(0), half(1), sum);
+  } else {
+    kernels_of(x).reduce(ReduceOp::kSum, view, sum);
+  }
   if (recording(x))
     record("sum_to", y, inputs(x),
            [whole = view.shape](Backward& back) { back.set(0, expand_to(back.grad(), whole)); });

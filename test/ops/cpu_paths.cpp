@@ -451,3 +451,17 @@ TEST_CASE("triangles of extreme diagonals are all or nothing", "[ops]") {
   }
   CHECK(tril(zeros({0, 3})).shape() == Shape{0, 3});
 }
+
+TEST_CASE("gradients of tensors that are repeated twice are added up", "[ops][isa]") {
+  manual_seed(1);
+  for (const int64_t columns : {1, 2, 33}) {
+    const Tensor x = randn({3, 1, columns}), wide = randn({columns, 1, 3}).transpose(0, 2), number = randn({});
+    check_types({x}, [&](const auto& x) { return x[0].expand({3, 2, columns}); });
+    check_types({x}, [&](const auto& x) { return x[0].expand({2, 3, 1, columns}).transpose(0, 3); });
+    check_types({wide}, [&](const auto& x) { return x[0].expand({2, 3, 2, columns}); });
+    check_types({number}, [&](const auto& x) { return x[0].expand({2}); });
+  }
+  const Tensor none = zeros({0, 1}).requires_grad_();
+  none.expand({0, 2}).sum().backward();
+  CHECK(none.grad().shape() == Shape{0, 1});
+}
