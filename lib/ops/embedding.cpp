@@ -95,9 +95,12 @@ Tensor embedding_renorm_(Tensor weight, const Tensor& ids, double max_norm, doub
              " ", weight.shape());
   REEL_CHECK(max_norm >= 0, op, ": max_norm is ", max_norm);
   NoGrad guard;
-  const Tensor rows = to_compute(index_select(weight, 0, at)), norms = norm(rows, norm_type, 1, true);
-  const Tensor scale = where(norms > max_norm, max_norm / (norms + 1e-7), ones_like(norms));
-  weight.index_put_({at}, (rows * scale).to(weight.dtype()));
+  const auto norms_of = [&](const Tensor& rows) { return norm(to_compute(rows), norm_type, 1, true); };
+  const Tensor norms =
+      at.numel() < weight.size(0) ? norms_of(index_select(weight, 0, at)) : index_select(norms_of(weight), 0, at);
+  const Tensor longer = nonzero(norms.flatten() > max_norm).flatten(), changed = index_select(at, 0, longer);
+  const Tensor scale = max_norm / (index_select(norms, 0, longer) + 1e-7);
+  weight.index_put_({changed}, (to_compute(index_select(weight, 0, changed)) * scale).to(weight.dtype()));
   return weight;
 }
 
