@@ -108,6 +108,8 @@ TEST_CASE("pointwise ops of half types are those of float32, rounded, in every l
         CHECK(same_bits(x / y, (u / v).to(dtype)));
         CHECK(same_bits(x * 0.3, (u * 0.3).to(dtype)));
         CHECK(same_bits(3 - x, (3 - u).to(dtype)));
+        CHECK(same_bits(pow(x, 3), pow(u, 3).to(dtype)));
+        CHECK(same_bits(pow(abs(x), -0.5), pow(abs(u), -0.5).to(dtype)));
         CHECK(same_bits(add(x, y, 0.7), add(u, v, 0.7).to(dtype)));
         CHECK(same_bits(sub(x, y, 3), sub(u, v, 3).to(dtype)));
         CHECK(same_bits(lerp(x, y, 0.3), lerp(u, v, 0.3).to(dtype)));

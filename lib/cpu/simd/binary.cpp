@@ -16,15 +16,31 @@ namespace {
 template <size_t I>
 using Functor = std::tuple_element_t<I, functors::BinaryList>;
 
+bool is_one_number(const View& x) {
+  for (int d = 0; d < x.shape.size(); ++d)
+    if (x.shape[d] != 1 && x.strides[d] != 0) return false;
+  return true;
+}
+
 /// Computes y = op(a, b), where b may be one number.
 template <class T, class F>
 void apply(const F& f, const View& a, const View& b, const View& y) {
-  if constexpr (std::is_same_v<F, functors::Pow>) {
-    bool is_number = y.numel > 1;
-    for (int d = 0; d < b.shape.size(); ++d) is_number = is_number && (b.shape[d] == 1 || b.strides[d] == 0);
-    if (is_number && with_short_power(*b.as<const T>(), [&](const auto& power) { map<T>(power, y, a); })) return;
-  }
+  if constexpr (std::is_same_v<F, functors::Pow>)
+    if (y.numel > 1 && is_one_number(b) &&
+        with_short_power(*b.as<const T>(), [&](const auto& power) { map<T>(power, y, a); }))
+      return;
   map<T>(f, y, a, b);
+}
+
+/// Computes y = a^b of halves in registers, if b is one number with a short power. Returns whether it does.
+bool map_short_power(const View& a, const View& b, const View& y) {
+  if (y.numel == 0 || !is_one_number(b)) return false;
+  const float exponent = b.dtype == kFloat32   ? *b.as<const float>()
+                         : b.dtype == kFloat16 ? widen(*b.as<const Float16>())
+                                               : widen(*b.as<const BFloat16>());
+  bool done = false;
+  with_short_power(exponent, [&](const auto& power) { done = map_halves(power, y, a); });
+  return done;
 }
 
 template <size_t I>
@@ -38,6 +54,8 @@ void binary(const void* functor, const View& a, const View& b, const View& y) {
   if (is_half(y.dtype)) {
     if constexpr (kIsCheap<Functor<I>>)
       if (map_halves(f, y, a, b)) return;
+    if constexpr (std::is_same_v<Functor<I>, functors::Pow>)
+      if (map_short_power(a, b, y)) return;
     return in_float32<binary<I>>(functor, a, b, y);
   }
   integer_binary[I](functor, a, b, y);
