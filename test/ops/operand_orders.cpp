@@ -90,6 +90,13 @@ TEST_CASE("integers, bools and comparisons give the same whatever the orders of 
         changed(a, [&](Tensor& t) { t.floor_divide_(laid_out(divisors, other)).remainder_(7); });
         if (!is_floating_point(dtype)) CHECK(equal(x & y, a & b));
       }
+      if (dtype == kBool) continue;
+      const Tensor pair = stack({a, b}, -1), x = pair.select(-1, 0), y = pair.select(-1, 1);  // every second element
+      CHECK(equal(x * y, a * b));
+      CHECK(equal(sign(x - y), sign(a - b)));
+      CHECK(equal(sign(x), minimum(a, 1)));
+      CHECK(equal(clamp(x, 10, 50), clamp(a, 10, 50)));
+      if (!is_floating_point(dtype)) CHECK(equal(bitwise_right_shift(x, y), bitwise_right_shift(a, b)));
     }
 }
 

@@ -12,18 +12,49 @@
 namespace reel::cpu::REEL_ISA {
 namespace {
 
+/// Returns the step from one element of the innermost dimension to the next.
+int64_t inner_stride(const View& x) {
+  for (int d = x.shape.size() - 1; d >= 0; --d)
+    if (x.shape[d] != 1) return x.strides[d];
+  return 1;
+}
+
+/// Computes y = f(x...). The compiler vectorises the loop over every second element of the operands, too.
+template <class T, class F, class... Operands, size_t... i>
+void map_integers(const F& f, std::index_sequence<i...>, const View& y, const Operands&... x) {
+  if (inner_stride(y) != 1 || ((inner_stride(x) != 2) || ...)) return map_elements<T, T>(f, y, x...);
+  const View* const views[] = {&y, &x...};
+  for_each_run(views, [&](int64_t n, char* const* p, const int64_t*) {
+    const T* const from[] = {reinterpret_cast<const T*>(p[i + 1])...};
+    T* const to = reinterpret_cast<T*>(p[0]);
+    for (int64_t k = 0; k < n; ++k) to[k] = static_cast<T>(f(from[i][2 * k]...));
+  });
+}
+
 template <class F, class... Operands>
 void apply(const F& f, DType dtype, const View& y, const Operands&... x) {
+  constexpr std::index_sequence_for<Operands...> operands;
   switch (dtype) {
-    case kInt32: return map_elements<int32_t, int32_t>(f, y, x...);
-    case kInt64: return map_elements<int64_t, int64_t>(f, y, x...);
-    default: return map_elements<uint8_t, uint8_t>(f, y, x...);
+    case kInt32: return map_integers<int32_t>(f, operands, y, x...);
+    case kInt64: return map_integers<int64_t>(f, operands, y, x...);
+    default: return map_integers<uint8_t>(f, operands, y, x...);
   }
 }
 
+/// SignOf is the sign of an integer, without branches.
+struct SignOf {
+  template <class T>
+  T operator()(T x) const {
+    return static_cast<T>((x > 0) - (x < 0));
+  }
+};
+
 template <class F>
 void unary(const void* functor, const View& x, const View& y) {
-  apply(*static_cast<const F*>(functor), x.dtype, y, x);
+  if constexpr (std::is_same_v<F, functors::Sign>)
+    apply(SignOf(), x.dtype, y, x);
+  else
+    apply(*static_cast<const F*>(functor), x.dtype, y, x);
 }
 template <class F>
 void binary(const void* functor, const View& a, const View& b, const View& y) {
