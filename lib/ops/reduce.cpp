@@ -62,8 +62,23 @@ Op op_of(ReduceOp op) {
   }
 }
 
+/// Returns whether the elements that are reduced to one are one element, repeated.
+bool repeats_elements(const View& x, const Plan& plan) {
+  for (int d = 0; d < x.shape.size(); ++d)
+    if (plan.reduced >> d & 1 && x.shape[d] != 1 && x.strides[d] != 0) return false;
+  return plan.count > 1;
+}
+
 /// Computes the reduction, which is not recorded.
 Tensor reduced(ReduceOp op, const Tensor& x, const Plan& plan) {
+  const bool sums = op == ReduceOp::kSum || op == ReduceOp::kMean;
+  if ((sums || op == ReduceOp::kMax || op == ReduceOp::kMin) && repeats_elements(view_of(x), plan) && !is_tracing())
+    return no_grad([&] {
+      const View& view = view_of(x);
+      const Tensor one = alias(x, view.data, plan.kept, view.strides).reshape(plan.result);
+      if (!sums) return one.clone();
+      return (op == ReduceOp::kSum ? one * plan.count : one) + 0;  // not -0
+    });
   const Tensor y = make_tensor(plan.result, op == ReduceOp::kCountNonzero ? kInt64 : x.dtype(), x.device());
   kernels_of(x).reduce(op, view_of(x), kept_view(y, plan));
   return y;

@@ -229,6 +229,15 @@ TEST_CASE("reductions and scans are the same in any layout, NaN and ties include
         CHECK(equal(topk(y, 1, d).values.isnan(), topk(copy, 1, d).values.isnan()));
         CHECK(equal(argmax(y, d), argmax(copy, d)));
         CHECK(equal(argmin(y, 0), argmin(copy, 0)));
+        const auto close = [](const Tensor& a, const Tensor& b) {
+          return a.dtype() == b.dtype() && all(isclose(a, b, 1e-2, 0, true)).item<bool>();
+        };
+        CHECK(close(sum(y, d), sum(copy, d)));
+        CHECK(close(sum(y, d, true), sum(copy, d, true)));
+        CHECK(close(amax(y, d), amax(copy, d)));
+        CHECK(close(amin(y, d, true), amin(copy, d, true)));
+        CHECK(close(sum(y), sum(copy)));
+        if (is_floating_point(dtype)) CHECK(all(1 / sum(full({}, -0.).to(dtype).expand(shape), d) > 0).item<bool>());
       }
     }
 }
