@@ -382,12 +382,19 @@ void check_defined(const char* name, const Tensor& a, const Tensor& b, const Ten
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight) {
   check_defined("lerp", start, end, weight);
   return ternary("lerp", functors::Lerp(), start, end, weight, [](const Tensor& a, const Tensor& b, const Tensor& c) {
-    const bool ends = needs_grad(c);
-    return [a = saved_if(ends, a), b = saved_if(ends, b), c = SavedTensor(c)](Backward& back) {
-      const Tensor& g = back.grad();
-      if (back.needs(0)) back.set(0, scaled_product(1, g, 1 - to_compute(back.get(c))));
-      if (back.needs(1)) back.set(1, scaled_product(1, g, back.get(c)));
-      if (back.needs(2)) back.set(2, scaled_product(1, g, to_compute(back.get(b)) - to_compute(back.get(a))));
+    const bool ends = needs_grad(c), is_number = c.dim() == 0 && !ends && c.device() == kCPU;
+    return [a = saved_if(ends, a), b = saved_if(ends, b), c = SavedTensor(c), is_number](Backward& back) {
+      const Tensor &g = back.grad(), weight = back.get(c);
+      const bool halves = weight.dtype() == g.dtype() && is_half(g.dtype());
+      if (back.needs(0))
+        back.set(0, is_number ? g * (1 - weight.item<double>())
+                    : halves  ? addcmul(g, g, weight, -1)
+                              : scaled_product(1, g, 1 - to_compute(weight)));
+      if (back.needs(1)) back.set(1, is_number ? g * weight.item<double>() : scaled_product(1, g, weight));
+      if (!back.needs(2)) return;
+      const Tensor from = back.get(a), to = back.get(b);
+      const bool alike = halves && from.dtype() == g.dtype() && to.dtype() == g.dtype();
+      back.set(2, alike ? g * (to - from) : scaled_product(1, g, to_compute(to) - to_compute(from)));
     };
   });
 }
@@ -420,8 +427,12 @@ Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar value) 
       const bool is_quotient = v == 1 && divisor.dtype() == g.dtype();
       if (back.needs(1))
         back.set(1, is_quotient ? g / divisor : (v * to_compute(g) / to_compute(divisor)).to(g.dtype()));
-      if (back.needs(2))
-        back.set(2, (-v * to_compute(g) * to_compute(back.get(a)) / square(to_compute(divisor))).to(g.dtype()));
+      if (!back.needs(2)) return;
+      const Tensor x = back.get(a);
+      if (is_half(g.dtype()) && divisor.dtype() == g.dtype() && x.dtype() == g.dtype())
+        back.set(2, addcmul(Tensor(0), g / divisor, x / divisor, -v));
+      else
+        back.set(2, (-v * to_compute(g) * to_compute(x) / square(to_compute(divisor))).to(g.dtype()));
     };
   });
 }
