@@ -249,10 +249,13 @@ Tensor multinomial(const Tensor& probs, int64_t num_samples, bool replacement) {
   NoGrad guard;
   const Tensor weights = probs.to(kFloat64).contiguous();
   const Shape rows = rank == 2 ? Shape{view.shape[0]} : Shape{};
-  REEL_CHECK(view.numel == 0 || all((weights >= 0) & isfinite(weights)).item<bool>(),
+  REEL_CHECK(view.numel == 0 || all((probs >= 0) & isfinite(probs)).item<bool>(),
              "multinomial: probabilities must be finite and not negative");
   const int64_t needed = replacement ? 1 : num_samples;
-  const Tensor possible = sum(weights > 0, -1);
+  // The last sum of a row tells whether there is a possible category, and whether all sums are finite.
+  const bool summed = replacement && view.shape.back() > 0;
+  const Tensor sums = summed ? cumsum(weights, -1) : Tensor(), totals = summed ? sums.select(-1, -1) : Tensor();
+  const Tensor possible = summed ? (totals > 0).to(kInt64) : sum(weights > 0, -1);
   const int64_t fewest = possible.numel() ? min(possible).item<int64_t>() : needed;
   REEL_CHECK(fewest >= needed, "multinomial: ", needed, replacement ? "" : " different", " samples of a row with ",
              fewest, " possible categories");
@@ -260,8 +263,9 @@ Tensor multinomial(const Tensor& probs, int64_t num_samples, bool replacement) {
     return topk(weights / make_tensor(weights.shape(), kFloat64, weights.device()).exponential_(), num_samples).indices;
   Shape shape = rows;
   shape.push_back(num_samples);
-  const Tensor y = make_tensor(shape, kInt64, probs.device()), sums = cumsum(weights, -1);
-  REEL_CHECK(all(isfinite(sums)).item<bool>(), "multinomial: the probabilities of a row add up to infinity");
+  const Tensor y = make_tensor(shape, kInt64, probs.device());
+  if (y.numel() == 0) return y;
+  REEL_CHECK(all(isfinite(totals)).item<bool>(), "multinomial: the probabilities of a row add up to infinity");
   with_numbers(y, y.numel(), [&table = kernels_of(y), from = view_of(sums), to = view_of(y)](GeneratorState state) {
     table.multinomial(state.seed, state.offset, from, to);
   });
