@@ -15,14 +15,19 @@ int64_t term(int64_t first, int64_t step, int64_t at) {
   return static_cast<int64_t>(wide(first) + wide(at) * wide(step));
 }
 
+/// Writes first + at step, first + (at + 1) step, … to n elements.
+template <class T, class Out>
+void write_progression(T first, T step, int64_t at, int64_t n, Out* elements) {
+  for (int64_t i = 0; i < n; ++i) elements[i] = static_cast<Out>(term(first, step, at + i));
+}
+
 /// int64 or float64: element i is first + (at + i) step. Where the host cannot write to the device, kernels compute it,
 /// with the same bits: there is no copy of pageable memory, which would wait for the device and cannot be captured.
 template <class T>
 Tensor progression(T first, T step, int64_t at, int64_t n, Device device) {
   const Tensor result = make_tensor({n}, dtype_of<T>(), device);
   if (view_of(result).host) {
-    T* const elements = n ? result.data<T>() : nullptr;
-    for (int64_t i = 0; i < n; ++i) elements[i] = term(first, step, at + i);
+    if (n) write_progression(first, step, at, n, result.data<T>());
   } else if constexpr (std::is_floating_point_v<T>) {
     return progression<int64_t>(at, 1, 0, n, device).to(kFloat64).mul_(step).add_(first);
   } else if (n) {
@@ -81,9 +86,17 @@ Tensor linspace(double start, double end, int64_t steps, TensorOptions options) 
   const double by = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
   // From both ends, so that each is exact.
   const int64_t half = steps == 1 ? 1 : steps / 2;
-  const Tensor exact = cat({progression(start, by, 0, half, options.device),
-                            progression(end, by, half - steps + 1, steps - half, options.device)});
-  return finished("linspace", start, steps == 1 ? start : end, exact, options, options.dtype.value_or(kFloat32));
+  const int64_t at = half - steps + 1, rest = steps - half;
+  const DType dtype = options.dtype.value_or(kFloat32);
+  Tensor elements;
+  if (dtype == kFloat32 && options.device == kCPU && steps) {  // rounded as they are written
+    elements = make_tensor({steps}, dtype, options.device);
+    float* const to = elements.data<float>();
+    write_progression(start, by, 0, half, to), write_progression(end, by, at, rest, to + half);
+  } else {
+    elements = cat({progression(start, by, 0, half, options.device), progression(end, by, at, rest, options.device)});
+  }
+  return finished("linspace", start, steps == 1 ? start : end, elements, options, dtype);
 }
 
 }  // namespace reel
