@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/device/kernels/enums.h"
 #include "lib/device/kernels/id_check.h"
 #include "lib/ops/internal.h"
 #include "lib/ops/pointwise.h"
@@ -117,6 +118,20 @@ Tensor for_one_row(const Tensor& x, const F& f) {
   return y.dim() ? y.reshape({}) : y;
 }
 
+/// Returns the score of each row's class, for scores [n, classes, d…]. The gradient is scattered, since no two are of
+/// one place, where that of gather() is added up.
+Tensor scores_of(const Tensor& scores, const Tensor& places) {
+  const Tensor x = scores, at = places.unsqueeze(1), y = no_grad([&] { return gather(x, 1, at); });
+  if (recording(x))
+    record("gather", y, inputs(x), [shape = view_of(x).shape, at = SavedTensor(at)](Backward& back) {
+      const Tensor zero = zeros(shape, {.dtype = back.grad().dtype(), .device = back.grad().device()});
+      if (back.create_graph()) return back.set(0, scatter(zero, 1, back.get(at), back.grad()));
+      kernels_of(zero).scatter(ScatterOp::kReplace, view_of(zero), 1, view_of(back.get(at)), view_of(back.grad()));
+      back.set(0, zero);
+    });
+  return y.squeeze(1);
+}
+
 }  // namespace
 
 // ---- classes --------------------------------------------------------------------------------------------------------
@@ -128,7 +143,7 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
     const DType dtype = log_probs.dtype();
     const Targets targets = read_targets(op, target, log_probs, options.ignore_index);
     return for_one_row(log_probs, [&](const Tensor& x) {
-      const Tensor picked = to_compute(gather(x, 1, targets.places().unsqueeze(1)).squeeze(1));
+      const Tensor picked = to_compute(scores_of(x, targets.places()));
       Tensor losses = targets.masked(-picked), weights;
       if (options.weight.defined()) {
         weights = row_weights(op, options.weight, targets, x.size(1), picked.dtype());
