@@ -661,7 +661,7 @@ Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& targe
   check_target(op, a, target);
   return loss_of<kEachElement>(
       op, options.reduction, a, b,
-      [&](const Tensor& x, const Tensor& y, const Tensor& t) { return hinge(-t * (x - y) + options.margin); }, target);
+      [&](const Tensor& x, const Tensor& y, const Tensor& t) { return hinge(t * (y - x) + options.margin); }, target);
 }
 
 Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target, const MarginLossOptions& options) {
