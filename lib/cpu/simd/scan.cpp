@@ -6,7 +6,9 @@
 
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/reduce.h"
+#include "lib/cpu/scratch.h"
 #include "lib/cpu/simd/halves.h"
+#include "lib/cpu/simd/transpose.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/enums.h"
 
@@ -48,15 +50,30 @@ bool is_nearer(int64_t stride, int64_t other) {
   return stride == 1 || (stride != 0 && std::abs(stride) < std::abs(other));
 }
 
-/// Calls f(parts) for parts of the views if the last one has many lines along dim, and returns whether it does.
-template <size_t count, class F>
-bool divided(const View* const (&views)[count], int dim, const F& f) {
-  return views[count - 1]->numel > part_size && for_each_part(views, 1u << dim, f);
-}
-
 /// A scan keeps the totals of this many lines at a time, and converts this many elements of a line of a half type at
 /// once.
 constexpr int64_t kLines = 256;
+
+/// Calls f(parts) for parts of the views if the last one has many lines along dim, and returns whether it does. Parts
+/// of lines side by side have many of them, since whole rows are read.
+template <size_t count, class F>
+bool divided(const View* const (&views)[count], int dim, const F& f) {
+  const View& x = *views[count - 1];
+  if (x.numel <= part_size) return false;
+  const int64_t parts = parts_of(x.numel);
+  const int d = divided_dim(x.shape, 1u << dim, parts);
+  if (d < 0) return false;
+  const int64_t size = x.shape[d],
+                step = std::max(step_of(size, parts), is_nearer(x.strides[d], x.strides[dim]) ? 2 * kLines : 1);
+  if (step >= size) return false;
+  parallel_for(size, step, [&](int64_t begin, int64_t end) {
+    View part[count];
+    const View* pointers[count];
+    for (size_t i = 0; i < count; ++i) part[i] = part_of(*views[i], d, begin, end), pointers[i] = &part[i];
+    f(pointers);
+  });
+  return true;
+}
 
 /// Value<T> is the type that elements of type T are read and written as.
 template <class T>
@@ -76,6 +93,12 @@ void copy_strided(const T* from, int64_t stride, int64_t n, T* to) {
 template <class T>
 const Value<T>* read_line(const T* from, int64_t stride, int64_t n, Value<T>* buffer) {
   if constexpr (kIsHalf<T>) {
+    if (stride == 2) {
+      int64_t i = 0;
+      for (; i + kWidth<float> <= n; i += kWidth<float>) store(buffer + i, load_every_second_wide(from + 2 * i));
+      for (; i < n; ++i) buffer[i] = value_of(from[2 * i]);
+      return buffer;
+    }
     T elements[kLines];
     if (stride != 1) copy_strided(from, stride, n, elements), from = elements;
     convert(from, buffer, n);
@@ -104,23 +127,31 @@ void write_line(const Value<T>* from, int64_t n, T* to, int64_t stride) {
 template <class T>
 using Place = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
 
-/// Finds the extremes of `count` ≤ kLines columns, each of n elements, and the first positions at which they are.
+/// Finds the extremes of `count` columns, each of n elements, and the first positions at which they are.
 template <bool largest, class T>
 void find_extremes(const T* from, int64_t n, int64_t row_stride, int64_t count, int64_t column_stride,
                    Value<T>* __restrict best, Place<T>* __restrict at) {
-  Value<T> buffer[kLines];
-  std::copy_n(read_line(from, column_stride, count, buffer), count, best);
-  std::fill_n(at, count, Place<T>(0));
-  for (int64_t i = 1; i < n; ++i) {
-    const Value<T>* const row = read_line(from + i * row_stride, column_stride, count, buffer);
-    for (int64_t j = 0; j < count; ++j) {
-      const Value<T> value = row[j], before = best[j];
-      // NaN replaces every number, and nothing replaces it.
-      const bool better = !(largest ? value <= before : value >= before) & (before == before);
-      best[j] = better ? value : before;
-      at[j] = better ? static_cast<Place<T>>(i) : at[j];
+  const auto for_each_piece = [&](const T* row, const auto& f) {
+    for (int64_t begin = 0; begin < count; begin += kLines) {
+      Value<T> buffer[kLines];
+      const int64_t size = std::min(kLines, count - begin);
+      f(begin, size, read_line(row + begin * column_stride, column_stride, size, buffer));
     }
-  }
+  };
+  for_each_piece(from, [&](int64_t begin, int64_t size, const Value<T>* row) { std::copy_n(row, size, best + begin); });
+  std::fill_n(at, count, Place<T>(0));
+  for (int64_t i = 1; i < n; ++i)
+    for_each_piece(from + i * row_stride, [&](int64_t begin, int64_t size, const Value<T>* row) {
+      Value<T>* const extremes = best + begin;
+      Place<T>* const places = at + begin;
+      for (int64_t j = 0; j < size; ++j) {
+        const Value<T> value = row[j], before = extremes[j];
+        // NaN replaces every number, and nothing replaces it.
+        const bool better = !(largest ? value <= before : value >= before) & (before == before);
+        extremes[j] = better ? value : before;
+        places[j] = better ? static_cast<Place<T>>(i) : places[j];
+      }
+    });
 }
 
 /// Returns the position of the extreme of a line of n ≥ kLanes elements, which is read as a matrix of kLanes columns.
@@ -154,11 +185,14 @@ void arg_reduce_of(const View& x, int dim, const View& y) {
       y.as<int64_t>()[y_offset] = n < 16 * kLines ? extreme_of_line<largest, kFew>(line, n, stride)
                                                   : extreme_of_line<largest, kLines>(line, n, stride);
     });
+  // Whole rows are read, as far as what is found fits into the second-level cache.
+  const int64_t together = std::min<int64_t>(nest.sizes[0], 8192);
+  const Scratch scratch(static_cast<size_t>(together) * (sizeof(Place<T>) + sizeof(Value<T>)));
+  Place<T>* const at = scratch.data<Place<T>>();
+  Value<T>* const best = reinterpret_cast<Value<T>*>(at + together);
   for_each_point(nest, 1, [&](int64_t x_offset, int64_t y_offset) {
-    Value<T> best[kLines];
-    Place<T> at[kLines];
-    for (int64_t begin = 0; begin < nest.sizes[0]; begin += kLines) {
-      const int64_t count = std::min(kLines, nest.sizes[0] - begin);
+    for (int64_t begin = 0; begin < nest.sizes[0]; begin += together) {
+      const int64_t count = std::min(together, nest.sizes[0] - begin);
       find_extremes<largest>(x.as<const T>() + x_offset + begin * nest.x_strides[0], n, stride, count,
                              nest.x_strides[0], best, at);
       int64_t* const to = y.as<int64_t>() + y_offset + begin * nest.y_strides[0];
@@ -203,43 +237,21 @@ bool is_side_by_side(const Nest& nest, int64_t x_stride, int64_t y_stride) {
   return nest.sizes[0] > 1 && (is_nearer(nest.x_strides[0], x_stride) || is_nearer(nest.y_strides[0], y_stride));
 }
 
-/// A Tile holds some elements of a few lines side by side, so that each line's are written one after the other.
-template <class V>
-struct Tile {
-  static constexpr int64_t kTileLines = 16, kElements = 64;
-  V data[kElements * kTileLines];
-  V* row(int64_t i) { return data + i % kElements * kTileLines; }
-  /// Writes the elements up to that of index i, of lines that begin at `to`, if the tile is full or i is the last one.
-  template <class T>
-  void write_up_to(int64_t i, int64_t n, int64_t lines, T* to, int64_t stride, int64_t line_stride) const {
-    const int64_t begin = i / kElements * kElements, count = i + 1 - begin;
-    if (count < kElements && i + 1 < n) return;
-    for (int64_t line = 0; line < lines; ++line) {
-      V elements[kElements];
-      for (int64_t k = 0; k < count; ++k) elements[k] = data[k * kTileLines + line];
-      write_line(elements, count, to + line * line_stride + begin * stride, stride);
-    }
-  }
-};
-
 /// Returns how many lines are scanned at once: few where each of them needs a part of the first-level cache.
-int64_t lines_at_once(const Nest& nest) {
-  return nest.y_strides[0] == 1 && std::abs(nest.x_strides[0]) <= 2 ? kLines : Tile<float>::kTileLines;
-}
+int64_t lines_at_once(const Nest& nest) { return std::abs(nest.x_strides[0]) <= 2 ? kLines : 16; }
 
 template <class T, class Total, class Join>
 void scan_side_by_side(const Nest& nest, int64_t n, int64_t x_stride, const T* x, int64_t y_stride, T* y, Total start,
                        const Join& join) {
-  const int64_t together = lines_at_once(nest), x_line = nest.x_strides[0], y_line = nest.y_strides[0];
+  const int64_t together = lines_at_once(nest), x_line = nest.x_strides[0];
   for_each_point(nest, 1, [&](int64_t x_offset, int64_t y_offset) {
     for (int64_t begin = 0; begin < nest.sizes[0]; begin += together) {
       const int64_t count = std::min(together, nest.sizes[0] - begin);
       Total totals[kLines];
       std::fill_n(totals, count, start);
       const T* from = x + x_offset + begin * x_line;
-      T* const to = y + y_offset + begin * y_line;
+      T* const to = y + y_offset + begin;
       Value<T> buffer[kLines];
-      Tile<Value<T>> tile;
       for (int64_t i = 0; i < n; ++i, from += x_stride) {
         const Value<T>* const in = read_line(from, x_line, count, buffer);
         const auto scan_row = [&](Value<T>* out) {
@@ -248,10 +260,7 @@ void scan_side_by_side(const Nest& nest, int64_t n, int64_t x_stride, const T* x
             out[j] = static_cast<Value<T>>(totals[j]);
           }
         };
-        if (y_line != 1) {
-          scan_row(tile.row(i));
-          tile.write_up_to(i, n, count, to, y_stride, y_line);
-        } else if constexpr (kIsHalf<T>) {
+        if constexpr (kIsHalf<T>) {
           scan_row(buffer);
           convert(buffer, to + i * y_stride, count);
         } else {
@@ -259,6 +268,47 @@ void scan_side_by_side(const Nest& nest, int64_t n, int64_t x_stride, const T* x
         }
       }
     }
+  });
+}
+
+/// TurnedLines are some elements of adjacent lines, of which each has its own row here.
+struct TurnedLines {
+  static constexpr int64_t kCount = kWidth<float>;
+  float lines[kCount][kLines];
+  /// Reads n ≤ kLines elements of each line, `stride` apart.
+  template <class T>
+  void read(const T* from, int64_t stride, int64_t n) {
+    int64_t i = 0;
+    for (; i + kCount <= n; i += kCount) {
+      Batch<float> block[kCount];
+      for (int64_t k = 0; k < kCount; ++k) block[k] = load_wide(from + (i + k) * stride);
+      transpose(block);
+      for (int64_t line = 0; line < kCount; ++line) store(lines[line] + i, block[line]);
+    }
+    for (; i < n; ++i)
+      for (int64_t line = 0; line < kCount; ++line) lines[line][i] = value_of(from[i * stride + line]);
+  }
+};
+
+/// Returns whether lines of x that are not adjacent elements, but have adjacent neighbours, are better turned.
+template <class T>
+bool is_turned(const Nest& nest, int64_t x_stride) {
+  return std::is_same_v<Value<T>, float> && nest.x_strides[0] == 1 && x_stride != 1 &&
+         nest.sizes[0] >= TurnedLines::kCount;
+}
+
+/// Calls f(x's offset, y's offset, count) for groups of adjacent lines; `count` is that of TurnedLines, or 1 for those
+/// that are left over.
+template <class F>
+void for_each_group(const Nest& nest, const F& f) {
+  for_each_point(nest, 1, [&](int64_t x_offset, int64_t y_offset) {
+    int64_t line = 0;
+    const auto group = [&](int64_t count) {
+      f(x_offset + line, y_offset + line * nest.y_strides[0], count);
+      line += count;
+    };
+    while (line + TurnedLines::kCount <= nest.sizes[0]) group(TurnedLines::kCount);
+    while (line < nest.sizes[0]) group(1);
   });
 }
 
@@ -292,18 +342,64 @@ void scan_line(int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stri
 
 constexpr int kTogether = 4;
 
-/// Scans lines side by side, so that the sums of one do not wait for each other alone.
-template <class T, class Total, class Join>
-[[gnu::noinline]] void scan_together(int64_t n, const T* const* from, int64_t x_stride, T* const* to, int64_t y_stride,
-                                     Total start, const Join& join) {
-  const T *a = from[0], *b = from[1], *c = from[2], *d = from[3];
-  T *p = to[0], *q = to[1], *r = to[2], *s = to[3];
-  Total ta = start, tb = start, tc = start, td = start;
+/// Scans parts of lines, so that the sums of one do not wait for each other alone. Continues the totals.
+template <class In, class Out, class Total, class Join>
+[[gnu::noinline]] void scan_together(int64_t n, const In* const* from, int64_t x_stride, Out* const* to,
+                                     int64_t y_stride, Total* totals, const Join& join) {
+  const In *a = from[0], *b = from[1], *c = from[2], *d = from[3];
+  Out *p = to[0], *q = to[1], *r = to[2], *s = to[3];
+  Total ta = totals[0], tb = totals[1], tc = totals[2], td = totals[3];
   for (int64_t i = 0; i < n; ++i) {
     const int64_t at = i * x_stride, out = i * y_stride;
     ta = join(ta, static_cast<Total>(a[at])), tb = join(tb, static_cast<Total>(b[at]));
     tc = join(tc, static_cast<Total>(c[at])), td = join(td, static_cast<Total>(d[at]));
-    p[out] = static_cast<T>(ta), q[out] = static_cast<T>(tb), r[out] = static_cast<T>(tc), s[out] = static_cast<T>(td);
+    p[out] = static_cast<Out>(ta), q[out] = static_cast<Out>(tb);
+    r[out] = static_cast<Out>(tc), s[out] = static_cast<Out>(td);
+  }
+  totals[0] = ta, totals[1] = tb, totals[2] = tc, totals[3] = td;
+}
+
+/// Scans kTogether lines.
+template <class T, class Total, class Join>
+void scan_lines(int64_t n, const T* const* from, int64_t x_stride, T* const* to, int64_t y_stride, Total start,
+                const Join& join) {
+  Total totals[kTogether];
+  std::fill_n(totals, kTogether, start);
+  if constexpr (!kIsHalf<T>) {
+    scan_together(n, from, x_stride, to, y_stride, totals, join);
+  } else {
+    float buffers[kTogether][kLines];
+    for (int64_t begin = 0; begin < n; begin += kLines) {
+      const int64_t count = std::min(kLines, n - begin);
+      float* numbers[kTogether];
+      for (int line = 0; line < kTogether; ++line) {
+        numbers[line] = buffers[line];
+        read_line(from[line] + begin * x_stride, x_stride, count, buffers[line]);
+      }
+      scan_together(count, numbers, 1, numbers, 1, totals, join);
+      for (int line = 0; line < kTogether; ++line)
+        write_line(buffers[line], count, to[line] + begin * y_stride, y_stride);
+    }
+  }
+}
+
+/// Scans adjacent lines of halves, as many as TurnedLines are.
+template <class T, class Total, class Join>
+void scan_turned(int64_t n, const T* from, int64_t x_stride, T* to, int64_t y_stride, int64_t y_line, Total start,
+                 const Join& join) {
+  TurnedLines turned;
+  Total totals[TurnedLines::kCount];
+  std::fill_n(totals, TurnedLines::kCount, start);
+  for (int64_t begin = 0; begin < n; begin += kLines) {
+    const int64_t count = std::min(kLines, n - begin);
+    turned.read(from + begin * x_stride, x_stride, count);
+    for (int64_t line = 0; line < TurnedLines::kCount; line += kTogether) {
+      float* numbers[kTogether];
+      for (int i = 0; i < kTogether; ++i) numbers[i] = turned.lines[line + i];
+      scan_together(count, numbers, 1, numbers, 1, totals + line, join);
+      for (int i = 0; i < kTogether; ++i)
+        write_line(numbers[i], count, to + (line + i) * y_line + begin * y_stride, y_stride);
+    }
   }
 }
 
@@ -317,25 +413,31 @@ void scan(ScanOp op, const View& x, int dim, const View& y) {
     using Total = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
     const auto run = [&](Total start, auto join) {
       const Nest nest = other_dims(x, dim, y);
-      // Numbers of other types are scanned four lines at a time where these do not lie side by side in the result.
-      if (!x.shape.empty() && (kIsHalf<T> || nest.y_strides[0] == 1) &&
-          is_side_by_side(nest, x.strides[dim], y.strides[dim]))
-        return scan_side_by_side(nest, x.shape[dim], x.strides[dim], x.as<const T>(), y.strides[dim], y.as<T>(), start,
-                                 join);
+      const bool scalar = x.shape.empty();
+      const int64_t size = scalar ? 1 : x.shape[dim], x_step = scalar ? 0 : x.strides[dim],
+                    y_step = scalar ? 0 : y.strides[dim];
+      if (!scalar && nest.y_strides[0] == 1 && is_side_by_side(nest, x_step, y_step))
+        return scan_side_by_side(nest, size, x_step, x.as<const T>(), y_step, y.as<T>(), start, join);
+      if constexpr (kIsHalf<T>)
+        if (is_turned<T>(nest, x_step))
+          return for_each_group(nest, [&](int64_t x_offset, int64_t y_offset, int64_t count) {
+            const T* const from = x.as<const T>() + x_offset;
+            T* const to = y.as<T>() + y_offset;
+            if (count == 1)
+              scan_line(size, from, x_step, to, y_step, start, join);
+            else
+              scan_turned(size, from, x_step, to, y_step, nest.y_strides[0], start, join);
+          });
       const T* from[kTogether];
       T* to[kTogether];
       int waiting = 0;
       for_each_line<T>(x, dim, y, [&](int64_t n, const T* line, int64_t x_stride, T* result, int64_t y_stride) {
-        if constexpr (kIsHalf<T>) return scan_line(n, line, x_stride, result, y_stride, start, join);
         from[waiting] = line, to[waiting] = result;
         if (++waiting < kTogether) return;
-        if constexpr (!kIsHalf<T>) scan_together(n, from, x_stride, to, y_stride, start, join);
+        scan_lines(n, from, x_stride, to, y_stride, start, join);
         waiting = 0;
       });
-      const bool scalar = x.shape.empty();
-      for (int i = 0; i < waiting; ++i)
-        scan_line(scalar ? 1 : x.shape[dim], from[i], scalar ? 0 : x.strides[dim], to[i], scalar ? 0 : y.strides[dim],
-                  start, join);
+      for (int i = 0; i < waiting; ++i) scan_line(size, from[i], x_step, to[i], y_step, start, join);
     };
     switch (op) {
       case ScanOp::kSum: return run(0, [](Total a, Total b) { return a + b; });
@@ -422,31 +524,67 @@ void extremes_side_by_side(bool largest, const Nest& nest, const View& x, int di
   largest ? run([](V a, V b) { return a >= b; }) : run([](V a, V b) { return a <= b; });
 }
 
+/// Extreme is the extreme of the first elements of a line, and its position.
+template <class V>
+struct Extreme {
+  V value;
+  int64_t position = 0;
+};
+
+/// Continues an extreme over n elements, the first of which is element `begin` of its line.
+template <bool largest, class In, class V>
+void extend(Extreme<V>& extreme, int64_t begin, int64_t n, const In* line, int64_t x_step, V* values,
+            int64_t value_step, int64_t* at, int64_t step) {
+  auto [best, position] = extreme;
+  for (int64_t i = 0; i < n; ++i) {
+    const V value = value_of(line[i * x_step]);
+    if (is_nan(value) || (largest ? value >= best : value <= best)) best = value, position = begin + i;
+    values[i * value_step] = best;
+    at[i * step] = position;
+  }
+  extreme = {best, position};
+}
+
 template <bool largest, class T>
 void extremes_of_line(int64_t n, const T* from, int64_t x_stride, T* to, int64_t* at, int64_t stride) {
-  Value<T> buffer[kLines], bests[kLines], best = value_of(from[0]);
-  int64_t position = 0;
+  Value<T> buffer[kLines], bests[kLines];
+  Extreme<Value<T>> extreme{value_of(from[0])};
   for (int64_t begin = 0; begin < n; begin += kLines) {
     const int64_t count = std::min(kLines, n - begin);
-    const auto scan_by = [&](const auto* line, int64_t x_step, Value<T>* values, int64_t value_step, int64_t step) {
-      for (int64_t i = 0; i < count; ++i) {
-        const Value<T> value = value_of(line[i * x_step]);
-        if (is_nan(value) || (largest ? value >= best : value <= best)) best = value, position = begin + i;
-        values[i * value_step] = best;
-        at[(begin + i) * step] = position;
-      }
-    };
     const auto scan_to = [&](Value<T>* values, int64_t value_step, int64_t step) {
+      const T* const line = from + begin * x_stride;
       if (x_stride == 1 || x_stride == 2)
-        scan_by(read_line(from + begin * x_stride, x_stride, count, buffer), 1, values, value_step, step);
+        extend<largest>(extreme, begin, count, read_line(line, x_stride, count, buffer), 1, values, value_step,
+                        at + begin * step, step);
       else
-        scan_by(from + begin * x_stride, x_stride, values, value_step, step);
+        extend<largest>(extreme, begin, count, line, x_stride, values, value_step, at + begin * step, step);
     };
     if constexpr (kIsHalf<T>) {
       stride == 1 ? scan_to(bests, 1, 1) : scan_to(bests, 1, stride);
       write_line(bests, count, to + begin * stride, stride);
     } else {
       stride == 1 ? scan_to(to + begin, 1, 1) : scan_to(to + begin * stride, stride, stride);
+    }
+  }
+}
+
+/// Does that for adjacent lines, as many as TurnedLines are.
+template <bool largest, class T>
+void extremes_turned(int64_t n, const T* from, int64_t x_stride, T* to, int64_t* at, int64_t stride, int64_t y_line) {
+  TurnedLines turned;
+  Extreme<float> extremes[TurnedLines::kCount];
+  for (int64_t line = 0; line < TurnedLines::kCount; ++line) extremes[line] = {value_of(from[line])};
+  for (int64_t begin = 0; begin < n; begin += kLines) {
+    const int64_t count = std::min(kLines, n - begin);
+    turned.read(from + begin * x_stride, x_stride, count);
+    for (int64_t line = 0; line < TurnedLines::kCount; ++line) {
+      float* const values = turned.lines[line];
+      const int64_t first = line * y_line + begin * stride;
+      const auto scan_by = [&](int64_t step) {
+        extend<largest>(extremes[line], begin, count, values, 1, values, 1, at + first, step);
+      };
+      stride == 1 ? scan_by(1) : scan_by(stride);
+      write_line(values, count, to + first, stride);
     }
   }
 }
@@ -462,6 +600,22 @@ void cum_extreme(bool largest, const View& x, int dim, const View& values, const
     if (!x.shape.empty() && x.shape[dim] <= std::numeric_limits<Place<T>>::max() && nest.y_strides[0] == 1 &&
         is_side_by_side(nest, x.strides[dim], values.strides[dim]))
       return extremes_side_by_side<T>(largest, nest, x, dim, values, indices);
+    if constexpr (std::is_same_v<Value<T>, float>)
+      if (!x.shape.empty() && is_turned<T>(nest, x.strides[dim]))
+        return for_each_group(nest, [&](int64_t x_offset, int64_t y_offset, int64_t count) {
+          const auto find = [&](auto all) {
+            constexpr bool kLargest = decltype(all)::value;
+            const int64_t n = x.shape[dim], x_step = x.strides[dim], y_step = values.strides[dim];
+            const T* const from = x.as<const T>() + x_offset;
+            T* const to = values.as<T>() + y_offset;
+            int64_t* const at = indices.as<int64_t>() + y_offset;
+            if (count == 1)
+              extremes_of_line<kLargest>(n, from, x_step, to, at, y_step);
+            else
+              extremes_turned<kLargest>(n, from, x_step, to, at, y_step, nest.y_strides[0]);
+          };
+          largest ? find(std::true_type()) : find(std::false_type());
+        });
     for_each_line<T>(x, dim, values, [&](int64_t n, const T* from, int64_t x_stride, T* to, int64_t stride) {
       int64_t* const at = indices.as<int64_t>() + (to - values.as<T>());
       largest ? extremes_of_line<true>(n, from, x_stride, to, at, stride)
