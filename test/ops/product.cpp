@@ -257,6 +257,9 @@ TEST_CASE("products of integers are exact, and wrap", "[ops]") {
         // Products of doubles are exact, too, as long as they are small.
         const Tensor expected = matmul(at.to(kFloat64), bt.to(kFloat64)).to(kInt64).to(dtype);
         CHECK(equal(matmul(at, bt), expected));
+        if (dtype == kInt64)  // numbers below zero that int32 holds, and that it does not
+          for (const int64_t less : {int64_t{1000}, int64_t{1} << 31, int64_t{1} << 40})
+            CHECK(equal(matmul(at - less, bt), expected - sum(bt, 0) * less));
         CHECK(equal(bmm(stack({at, at + at}), stack({bt, bt})),
                     stack({expected, matmul((at + at).to(kFloat64), bt.to(kFloat64)).to(kInt64).to(dtype)})));
       }
