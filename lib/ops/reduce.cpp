@@ -418,7 +418,8 @@ Tensor corrcoef(const Tensor& x) {
 Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   check_float("norm", x);
   REEL_CHECK(!std::isnan(p), "norm: p is ", p);
-  if (p == 2 && is_half(x.dtype()) && x.device() == kCPU && !op_modes.active && !recording(x)) {
+  constexpr Op op = "norm";
+  if (p == 2 && is_half(x.dtype()) && x.device() == kCPU && !op.concerns(op_modes) && !recording(x)) {
     const Plan plan = plan_of("norm", x.shape(), dims, keepdim);
     if (plan.count > 1) {  // of halves, which the kernel reads where they are
       const Tensor sums = make_tensor(plan.result, kFloat32, x.device());
@@ -426,7 +427,7 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
       return sqrt(sums).to(x.dtype());
     }
   }
-  return call("norm", {x}, {}, [&](const Tensor& x) {
+  return call(op, {x}, {}, [&](const Tensor& x) {
     if (p == 0) {
       const Tensor y = sum((x != 0).to(x.dtype()), dims, keepdim);
       record_constant("norm", y, x);
