@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "lib/functors/pointwise.h"
+#include "reel/threads.h"
 
 namespace reel {
 
@@ -193,6 +194,40 @@ std::optional<functors::Clamp> clamp_of_numbers(const Tensor& x, const Bound& mi
   return functors::Clamp{min.number ? min.number->to<double>() : none, max.number ? max.number->to<double>() : none};
 }
 
+/// Returns min(max(x, low), high) of tensors of one type on the CPU, which is not recorded, some rows at a time, so
+/// that what is between the two stays in the caches.
+static Tensor clamp_in_blocks(const Tensor& x, const Tensor& low, const Tensor& high) {
+  const auto compute = [](const Shape& shape, const Tensor& x, const Tensor& low, const Tensor& high) {
+    constexpr int64_t kBlock = 8192, kPart = 65536;
+    const Tensor y = make_tensor(shape, x.dtype(), x.device());
+    const int64_t numel = y.numel();
+    if (numel == 0) return y;
+    const View views[] = {expand_view(view_of(x), shape), expand_view(view_of(low), shape),
+                          expand_view(view_of(high), shape), view_of(y)};
+    const bool dense = std::all_of(std::begin(views), std::end(views), [](const View& v) { return v.contiguous; });
+    const int64_t rows = dense ? numel : shape[0], row = numel / rows, step = std::max<int64_t>(kBlock / row, 1);
+    const KernelTable& kernels = kernels_of(y);
+    parallel_for(rows, std::max(step, kPart / row), [&](int64_t first, int64_t end) {
+      for (int64_t begin = first; begin < end; begin += step) {
+        const auto part = [&](const View& view) {
+          Shape sizes = dense ? Shape{rows} : shape;
+          const Strides strides = dense ? Strides{1} : view.strides;
+          sizes[0] = std::min(step, end - begin);
+          return make_view(view.as<char>() + begin * strides[0] * size_of(view.dtype), sizes, strides, view.dtype);
+        };
+        const auto join = [&]<class F>(const F& f, const View& a, const View& b, const View& to) {
+          kernels.binary[functors::index_of<functors::BinaryList, F>](&f, a, b, to);
+        };
+        const View to = part(views[3]);
+        join(functors::Maximum(), part(views[0]), part(views[1]), to);
+        join(functors::Minimum(), to, part(views[2]), to);
+      }
+    });
+    return y;
+  };
+  return in_memory_order("clamp", compute)(x, low, high);
+}
+
 Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
   REEL_CHECK(min.defined() || max.defined(), "clamp: neither a minimum nor a maximum");
   DType dtype = view_of(x, "clamp").dtype;
@@ -215,6 +250,13 @@ Tensor clamp(const Tensor& x, const Bound& min, const Bound& max) {
     check_number("maximum", high, false);
   }
   if (!low.defined() && !high.defined()) return x.clone();
+  const auto is_plain = [&](const Tensor& bound) {
+    return bound.defined() && bound.dtype() == dtype && bound.device() == kCPU;
+  };
+  constexpr Op op = "clamp";
+  if (is_plain(low) && is_plain(high) && x.device() == kCPU && dtype != kBool && !op.concerns(op_modes) &&
+      !recording(x, low, high))
+    return clamp_in_blocks(x.to(dtype), low, high);
   // In the dtype of all three from the start: a bound must not be rounded to what x and the other one have in common.
   const Tensor wide = x.to(dtype), above = low.defined() ? maximum(wide, low) : wide;
   return high.defined() ? minimum(above, high) : above;

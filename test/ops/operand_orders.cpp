@@ -83,6 +83,8 @@ TEST_CASE("integers, bools and comparisons give the same whatever the orders of 
         };
         CHECK(equal(x * y, a * b));
         CHECK(equal(clamp(x, 10, 50), maximum(minimum(a, 50), 10)));
+        for (const Tensor& low : {y, b.narrow(0, 0, 1), tensor(20).to(dtype)})
+          CHECK(equal(clamp(x, low, laid_out(divisors, orders[i])), minimum(maximum(a, low), divisors)));
         changed(a, [&](Tensor& t) { t.add_(y); });
         changed(a, [&](Tensor& t) { t.sub_(y, 3); });
         changed(a, [&](Tensor& t) { t.neg_().abs_().add_(3).mul_(2).relu_().sign_().clamp_(0, 5); });
