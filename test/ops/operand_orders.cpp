@@ -94,7 +94,10 @@ TEST_CASE("integers, bools and comparisons give the same whatever the orders of 
       }
       if (dtype == kBool) continue;
       const Tensor pair = stack({a, b}, -1), x = pair.select(-1, 0), y = pair.select(-1, 1);  // every second element
-      CHECK(equal(x * y, a * b));
+      for (const Tensor& z : {y, b, b.narrow(-1, 0, 1)}) {
+        CHECK(equal(x * z, a * z.contiguous()));
+        CHECK(equal(z - x, z.contiguous() - a));
+      }
       CHECK(equal(sign(x - y), sign(a - b)));
       CHECK(equal(sign(x), minimum(a, 1)));
       CHECK(equal(clamp(x, 10, 50), clamp(a, 10, 50)));

@@ -2,6 +2,8 @@
 // (lib/CMakeLists.txt).
 #include "lib/cpu/simd/integer.h"
 
+#include <array>
+
 #include "lib/cpu/kernels.h"
 #include "lib/cpu/loop.h"
 #include "lib/cpu/simd/tiles.h"
@@ -19,25 +21,42 @@ int64_t inner_stride(const View& x) {
   return 1;
 }
 
-/// Computes y = f(x...). The compiler vectorises the loop over every second element of the operands, too.
-template <class T, class F, class... Operands, size_t... i>
-void map_integers(const F& f, std::index_sequence<i...>, const View& y, const Operands&... x) {
-  if (inner_stride(y) != 1 || ((inner_stride(x) != 2) || ...)) return map_elements<T, T>(f, y, x...);
+/// Computes y = f(x...) for adjacent elements of y, and operands whose elements are so many steps apart.
+template <class T, int64_t... step, class F, class... Operands, size_t... i>
+void map_steps(const F& f, std::index_sequence<i...>, const View& y, const Operands&... x) {
   const View* const views[] = {&y, &x...};
   for_each_run(views, [&](int64_t n, char* const* p, const int64_t*) {
     const T* const from[] = {reinterpret_cast<const T*>(p[i + 1])...};
     T* const to = reinterpret_cast<T*>(p[0]);
-    for (int64_t k = 0; k < n; ++k) to[k] = static_cast<T>(f(from[i][2 * k]...));
+    for (int64_t k = 0; k < n; ++k) to[k] = static_cast<T>(f(from[i][step * k]...));
   });
+}
+
+/// Computes y = f(x...). The compiler vectorises the loops over every second element of the operands, too.
+template <class T, class F, class... Operands>
+void map_integers(const F& f, const View& y, const Operands&... x) {
+  constexpr std::index_sequence_for<Operands...> operands;
+  const std::array steps{inner_stride(x)...};
+  const auto are = [&](auto... step) { return steps == std::array{int64_t{step}...}; };
+  if (inner_stride(y) == 1) {
+    if constexpr (sizeof...(Operands) == 1) {
+      if (are(2)) return map_steps<T, 2>(f, operands, y, x...);
+    } else {
+      if (are(2, 2)) return map_steps<T, 2, 2>(f, operands, y, x...);
+      if (are(2, 1)) return map_steps<T, 2, 1>(f, operands, y, x...);
+      if (are(1, 2)) return map_steps<T, 1, 2>(f, operands, y, x...);
+      if (are(2, 0)) return map_steps<T, 2, 0>(f, operands, y, x...);
+    }
+  }
+  map_elements<T, T>(f, y, x...);
 }
 
 template <class F, class... Operands>
 void apply(const F& f, DType dtype, const View& y, const Operands&... x) {
-  constexpr std::index_sequence_for<Operands...> operands;
   switch (dtype) {
-    case kInt32: return map_integers<int32_t>(f, operands, y, x...);
-    case kInt64: return map_integers<int64_t>(f, operands, y, x...);
-    default: return map_integers<uint8_t>(f, operands, y, x...);
+    case kInt32: return map_integers<int32_t>(f, y, x...);
+    case kInt64: return map_integers<int64_t>(f, y, x...);
+    default: return map_integers<uint8_t>(f, y, x...);
   }
 }
 
