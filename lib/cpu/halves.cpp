@@ -209,31 +209,36 @@ void update_halves(KernelTable::Update kernel, const void* functor, const View& 
   }
 }
 
-void index_add_halves(const IndexKernels& kernels, const View& y, int dim, const View& ids, const View& from) {
-  const int64_t n = ids.numel;
-  if (y.shape.empty() || n >= y.shape[dim]) return kernels.add(Widened().in_out(y), dim, ids, Widened().in(from));
+void index_add_halves(decltype(KernelTable::index_add) kernel, AddRows add_rows, const View& y, int dim,
+                      const View& ids, const View& from) {
+  constexpr int64_t kShort = 32;  // halves of a row, for which the ids take longer to sort than all of y to widen
+  const int64_t n = ids.numel, size = y.shape.empty() ? 1 : y.shape[dim];
+  int64_t outer = 1;
+  for (int d = 0; d < dim; ++d) outer *= y.shape[d];
+  const int64_t inner = y.numel / (outer * size);
+  if (y.shape.empty() || (n >= size && inner < kShort) || !y.contiguous || !from.contiguous)
+    return kernel(Widened().in_out(y), dim, ids, Widened().in(from));
   ScratchVector<std::pair<int64_t, int64_t>> order;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t id = ids.as<const int64_t>()[ids.shape.empty() ? 0 : i * ids.strides[0]];
     order.emplace_back(id < 0 ? id + y.shape[dim] : id, i);
   }
   if (!std::is_sorted(order.begin(), order.end())) std::sort(order.begin(), order.end());
-  // The slices that change, each once, and which of these each id is.
-  ScratchVector<int64_t> changed, places(n);
+  ScratchVector<int64_t> rows, firsts;  // in that order; where the ids of each slice begin among them
   for (const auto& [id, i] : order) {
-    if (changed.empty() || changed.back() != id) changed.push_back(id);
-    places[i] = static_cast<int64_t>(changed.size()) - 1;
+    if (rows.empty() || id != order[rows.size() - 1].first) firsts.push_back(static_cast<int64_t>(rows.size()));
+    rows.push_back(i);
   }
-  const auto count = static_cast<int64_t>(changed.size());
-  const View changed_ids = flat_view(changed.data(), kInt64, count), place_ids = flat_view(places.data(), kInt64, n);
-  View part = y;
-  part.shape[dim] = count;
-  part.numel = y.numel / y.shape[dim] * count;
-  const Scratch memory(static_cast<size_t>(part.numel) * size_of(y.dtype));
-  const View slices = dense_like(part, memory.data<char>(), y.dtype);
-  kernels.select(y, dim, changed_ids, slices, nullptr);
-  kernels.add(Widened().in_out(slices), dim, place_ids, Widened().in(from));
-  kernels.copy(y, dim, changed_ids, slices);
+  firsts.push_back(n);
+  parallel_for(static_cast<int64_t>(firsts.size()) - 1, std::max<int64_t>(part_size / (outer * inner), 1),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t slice = begin; slice < end; ++slice)
+                   for (int64_t o = 0; o < outer; ++o) {
+                     const int64_t first = firsts[slice], place = o * size + order[first].first;
+                     add_rows(y.dtype, y.as<BFloat16>() + place * inner, from.as<const BFloat16>() + o * n * inner,
+                              {&rows[first], &rows[firsts[slice + 1]]}, inner);
+                   }
+               });
 }
 
 void norm_grad(void (*kernel)(const Norm&), const Norm& norm) {

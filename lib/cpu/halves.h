@@ -1,5 +1,6 @@
 #pragma once
 #include <list>
+#include <span>
 
 #include "lib/cpu/scratch.h"
 #include "lib/device/kernels/cell.h"
@@ -76,14 +77,11 @@ class Widened {
 void update_halves(KernelTable::Update kernel, const void* functor, const View& p, const View& g,
                    const View* const* states, const View* ids);
 
-/// Adds halves as index_add does, by kernels of one instruction set: it widens the slices of y that are added to, each
-/// once, or all of y where they are many.
-struct IndexKernels {
-  decltype(KernelTable::index_select) select;
-  decltype(KernelTable::index_copy) copy;
-  decltype(KernelTable::index_add) add;
-};
-void index_add_halves(const IndexKernels& kernels, const View& y, int dim, const View& ids, const View& from);
+/// Adds to the n halves of y, in float32, those of rows of `from`, each n halves long.
+using AddRows = void (*)(DType dtype, void* y, const void* from, std::span<const int64_t> rows, int64_t n);
+/// Adds halves as index_add does: it rounds each slice of y once, or widens all of y where the ids are many.
+void index_add_halves(decltype(KernelTable::index_add) kernel, AddRows add_rows, const View& y, int dim,
+                      const View& ids, const View& from);
 
 /// Runs the kernel of a norm's gradients, which adds up those of weight and bias in float64, and rounds these.
 void norm_grad(void (*kernel)(const Norm&), const Norm& norm);

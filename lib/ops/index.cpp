@@ -564,6 +564,7 @@ Tensor positions_in(const Tensor& mask, const Shape& shape) {
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   REEL_CHECK(view_of(mask, "masked_select").dtype == kBool, "masked_select: the mask must be bool, got ", mask.dtype());
   const Shape shape = broadcast_shapes(view_of(x, "masked_select").shape, mask.shape(), "masked_select");
+  check_device("masked_select", x, {&mask});
   const Tensor flat = x.expand(shape).reshape({shape.numel()});
   return select_slices("masked_select", flat, 0, positions_in(mask, shape), false, true);
 }

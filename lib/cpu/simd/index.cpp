@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "lib/cpu/halves.h"
@@ -8,6 +9,7 @@
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
+#include "lib/cpu/simd/halves.h"
 #include "lib/cpu/simd/tiles.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/enums.h"
@@ -255,7 +257,17 @@ void for_each_indexed(const View& x, int dim, const View& index, const View& y, 
     needs_reordering(*part[2]) ? call_reordered(part, 3, call, &run) : run(part);
   };
   const View* const views[] = {&index, &base, &y};
-  if (index.numel <= part_size || !for_each_part(views, writes_x ? 1u << dim : 0, run_sorted)) run_sorted(views);
+  if (index.numel <= part_size || (writes_x && num_threads() == 1)) return run_sorted(views);
+  if (!writes_x && for_each_part(views, 0, run_sorted)) return;
+  // Each element of x is written by one part, in order, however the other dimensions are divided: into wide strips.
+  constexpr int64_t kStrips = 16;
+  const int d = writes_x ? divided_dim(y.shape, 1u << dim, kStrips) : -1;
+  if (d < 0) return run_sorted(views);
+  parallel_for(y.shape[d], step_of(y.shape[d], kStrips), [&](int64_t begin, int64_t end) {
+    const View parts[] = {part_of(index, d, begin, end), part_of(base, d, begin, end), part_of(y, d, begin, end)};
+    const View* const part[] = {&parts[0], &parts[1], &parts[2]};
+    run_sorted(part);
+  });
 }
 
 /// Returns 1-d ids as an index of the shape of y: the coordinate along dim chooses the id.
@@ -399,9 +411,26 @@ void join_slices(const View& y, int dim, const View& ids, const View& from, cons
   }
 }
 
+void add_rows(DType dtype, void* y, const void* from, std::span<const int64_t> rows, int64_t n) {
+  const auto add = [=]<class T>(T* to, const T* first) {
+    for (int64_t i = 0; i < n; i += kWidth<float>) {
+      const int64_t count = std::min(n - i, kWidth<float>);
+      const bool whole = count == kWidth<float>;
+      const auto get = [=](const T* row) { return whole ? load_wide(row + i) : load_part_wide(row + i, count); };
+      Batch<float> sum = get(to);
+      for (const int64_t row : rows) sum += get(first + row * n);
+      whole ? store_narrow(to + i, sum) : store_part_narrow(to + i, sum, count);
+    }
+  };
+  if (dtype == kFloat16)
+    add(static_cast<Float16*>(y), static_cast<const Float16*>(from));
+  else
+    add(static_cast<BFloat16*>(y), static_cast<const BFloat16*>(from));
+}
+
 void index_add(const View& y, int dim, const View& ids, const View& from) {
   if (ids.numel == 0 || y.numel == 0 || from.numel == 0) return;
-  if (is_half(y.dtype)) return index_add_halves({index_select, index_copy, index_add}, y, dim, ids, from);
+  if (is_half(y.dtype)) return index_add_halves(index_add, add_rows, y, dim, ids, from);
   if (y.shape.size() > 1 && !(y.contiguous && from.contiguous))
     return scatter(ScatterOp::kAdd, y, dim, expand_ids(ids, dim, from), from);
   // A bool is a byte 0 or 1: its sum is the larger one.
