@@ -185,14 +185,23 @@ bool check_part(const View& ids, int64_t low, int64_t high, int64_t* bad) {
   return found;
 }
 
+/// Calls f(views) with the dimensions of the views sorted by the strides of the last one where its rows are not
+/// adjacent elements.
+template <size_t count, class F>
+void call_sorted(const View* const* views, const F& f) {
+  const auto call = [](const void* g, const View* const* sorted) { (*static_cast<const F*>(g))(sorted); };
+  needs_reordering(*views[count - 1]) ? call_reordered(views, count, call, &f) : f(views);
+}
+
 bool check_bounds(const char*, const View& ids, int64_t low, int64_t high, int64_t* bad) {
-  if (ids.numel > part_size) {
+  if (ids.numel > part_size || needs_reordering(ids)) {
     std::atomic<bool> found{false};
     const View* const views[] = {&ids};
-    for_each_part(views, 0, [&](const View* const* part) {
+    const auto look = [&](const View* const* part) {
       int64_t any;
       if (check_part(*part[0], low, high, &any)) found = true;
-    });
+    };
+    for_each_part(views, 0, [&](const View* const* part) { call_sorted<1>(part, look); });
     if (!found) return false;
   }
   return check_part(ids, low, high, bad);  // the first one
@@ -252,10 +261,7 @@ void for_each_indexed(const View& x, int dim, const View& index, const View& y, 
     });
   };
   // The innermost loop is along adjacent elements of y.
-  const auto run_sorted = [&](const View* const* part) {
-    const auto call = [](const void* f, const View* const* sorted) { (*static_cast<decltype(run)*>(f))(sorted); };
-    needs_reordering(*part[2]) ? call_reordered(part, 3, call, &run) : run(part);
-  };
+  const auto run_sorted = [&](const View* const* part) { call_sorted<3>(part, run); };
   const View* const views[] = {&index, &base, &y};
   if (index.numel <= part_size || (writes_x && num_threads() == 1)) return run_sorted(views);
   if (!writes_x && for_each_part(views, 0, run_sorted)) return;
@@ -281,16 +287,34 @@ View expand_ids(const View& ids, int dim, const View& y) {
   return index;
 }
 
+/// Calls f with a row-major copy of a large x whose rows are not adjacent elements, with x itself elsewhere.
+template <class F>
+void with_rows(const View& x, bool copies, const F& f) {
+  if (!copies || x.numel < 1 << 14 || !needs_reordering(x)) return f(x);
+  const Scratch memory(static_cast<size_t>(x.numel) * size_of(x.dtype));
+  const View rows = dense_like(x, memory.data<char>(), x.dtype);
+  copy(x, rows);
+  f(rows);
+}
+
 bool gather(const View& x, int dim, const View& index, const View& y, IdCheck* check) {
   if (fails(check, index, x.shape.empty() ? 1 : x.shape[dim])) return true;
-  with_word(x.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    for_each_indexed<T>(x, dim, index, y, false, [](const T& from, T& to) { to = from; });
+  with_rows(index, true, [&](const View& index) {
+    with_rows(x, y.numel >= x.numel / 2, [&](const View& x) {
+      with_word(x.dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        for_each_indexed<T>(x, dim, index, y, false, [](const T& from, T& to) { to = from; });
+      });
+    });
   });
   return false;
 }
 
 void scatter(ScatterOp op, const View& y, int dim, const View& index, const View& from) {
+  if (y.contiguous && (needs_reordering(index) || needs_reordering(from)) && index.numel >= 1 << 14)
+    return with_rows(index, true, [&](const View& index) {
+      with_rows(from, true, [&](const View& from) { scatter(op, y, dim, index, from); });
+    });
   if (op == ScatterOp::kReplace)
     return with_word(y.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
@@ -339,11 +363,15 @@ void move_slices(const View& from, int dim, const View& ids, const View& to) {
               }
             }
           });
-        for_each_range(source.outer * n, cost, [=, &from](int64_t begin, int64_t end) {
+        for_each_range(source.outer * n, cost, [&](int64_t begin, int64_t end) {
+          // Copies in registers: a memcpy could change what the closure holds.
+          const int64_t slices = size, *const first_id = id, step = stride, count = n;
+          char* const target = b;
           for (int64_t at = begin; at < end;) {  // block by block
-            const int64_t block = at / n, first = block * n, stop = std::min(end, first + n);
+            const int64_t block = at / count, first = block * count, stop = std::min(end, first + count);
             const char* const a = block_of(from, dim, block);
-            for (; at < stop; ++at) std::memcpy(b + at * row, a + wrap(id[(at - first) * stride], size) * row, row);
+            for (; at < stop; ++at)
+              std::memcpy(target + at * row, a + wrap(first_id[(at - first) * step], slices) * row, row);
           }
         });
       });
