@@ -25,7 +25,7 @@ def read(path):
 def reasons():
     """The lines "REGULAR EXPRESSION | REASON" of breadth_reasons.txt."""
     lines = (HERE / "breadth_reasons.txt").read_text(encoding="utf-8").splitlines()
-    return [tuple(map(str.strip, line.split("|", 1))) for line in lines if line and not line.startswith("#")]
+    return [tuple(map(str.strip, line.split(" | ", 1))) for line in lines if line and not line.startswith("#")]
 
 
 def reason(name, known):
