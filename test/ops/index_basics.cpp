@@ -432,6 +432,31 @@ TEST_CASE("slices and elements are found and written in any layout") {
     }
 }
 
+TEST_CASE("large indices that lie across rows are gathered, scattered and checked like others", "[cpu]") {
+  const auto across = [](const Tensor& x) { return x.t().contiguous().t(); };
+  const Shape shape{150, 130};
+  const Tensor ids = remainder(arange(shape.numel()) * 7919, 130).view(shape);
+  for (const DType dtype : {kUInt8, kBFloat16, kFloat32, kInt64}) {
+    const Tensor x = pattern(shape, dtype), from = pattern({150, 130}, dtype).flip({0, 1});
+    for (const int64_t dim : {0, 1}) {
+      INFO(dtype << " dimension " << dim);
+      const Tensor gathered = gather(x, dim, ids), put = scatter(x, dim, ids, from),
+                   added = scatter_add(x, dim, ids, from);
+      for (const Tensor& base : {x, across(x)}) {
+        CHECK(equal(gather(base, dim, across(ids)), gathered));
+        for (const Tensor& source : {from, across(from)}) {
+          CHECK(equal(scatter(base, dim, across(ids), source), put));
+          CHECK(equal(scatter_add(base, dim, across(ids), source), added));
+        }
+      }
+    }
+  }
+  Tensor wrong = ids.clone();
+  wrong.index({-1, -2}).fill_(130);
+  CHECK_THROWS_WITH(gather(zeros(shape), 1, across(wrong)), Contains("index 130 is out of range"));
+  CHECK_THROWS_WITH(scatter(zeros(shape), 1, across(wrong), zeros(shape)), Contains("index 130 is out of range"));
+}
+
 TEST_CASE("elements found by position get their gradients in any layout") {
   const Tensor i = tensor({2, 0, 2}), j = tensor({1, 3, 1}), flat = tensor({9, 3, 9});
   const Tensor expected = tensor({0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0}).view({3, 4});

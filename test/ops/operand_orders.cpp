@@ -377,3 +377,22 @@ TEST_CASE("elements are copied and converted with any steps between them", "[ops
         }
     }
 }
+
+TEST_CASE("large reductions of any order are divided without a change of the result", "[ops][isa]") {
+  const Shape shape{70, 64, 33};
+  for (const DType dtype : {kFloat32, kBFloat16, kInt64}) {
+    // Whole numbers, whose sums and products every type holds.
+    const Tensor x = remainder(arange(shape.numel()) * 37, 5).reshape(shape).to(dtype);
+    const Tensor signs = where(x > 2, 1, -1).to(dtype);
+    for (const auto& order : orders_of(3)) {
+      const Tensor y = laid_out(x, order), factors = laid_out(signs, order);
+      INFO(dtype << " " << order[0] << order[1] << order[2]);
+      for (const Dims& dims : {Dims{0}, Dims{1}, Dims{2}, Dims{0, 1}, Dims{1, 2}, Dims{0, 2}, Dims{0, 1, 2}}) {
+        CHECK(equal(sum(y, dims), sum(x, dims)));
+        CHECK(equal(amax(y, dims), amax(x, dims)));
+        CHECK(equal(count_nonzero(y, dims), count_nonzero(x, dims)));
+      }
+      for (const int64_t dim : {0, 1, 2}) CHECK(equal(prod(factors, dim), prod(signs, dim)));
+    }
+  }
+}
