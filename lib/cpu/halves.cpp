@@ -236,7 +236,7 @@ void index_add_halves(decltype(KernelTable::index_add) kernel, AddRows add_rows,
                    for (int64_t o = 0; o < outer; ++o) {
                      const int64_t first = firsts[slice], place = o * size + order[first].first;
                      add_rows(y.dtype, y.as<BFloat16>() + place * inner, from.as<const BFloat16>() + o * n * inner,
-                              {&rows[first], &rows[firsts[slice + 1]]}, inner);
+                              {rows.data() + first, static_cast<size_t>(firsts[slice + 1] - first)}, inner);
                    }
                });
 }

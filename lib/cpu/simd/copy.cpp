@@ -349,6 +349,15 @@ void copy_blocks(std::span<const BlockCopy> blocks) {
     }
     for_each_range(block.rows, (block.bytes + 3) / 4, [&](int64_t begin, int64_t end) {
       const auto copy_elements = [&](auto element) {
+        constexpr int64_t kUnit = sizeof(element);
+        // A row of several narrow elements may begin anywhere.
+        const auto bits = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) |
+                          static_cast<uintptr_t>(block.to_step) | static_cast<uintptr_t>(block.from_step);
+        if (bits % kUnit != 0) {
+          for (int64_t row = begin; row < end; ++row)
+            std::memcpy(to + row * block.to_step, from + row * block.from_step, kUnit);
+          return;
+        }
         copy_run<decltype(element)>(end - begin, to + begin * block.to_step, block.to_step,
                                     const_cast<char*>(from) + begin * block.from_step, block.from_step);
       };
