@@ -29,8 +29,12 @@ void for_each_chunk(const Pooling& p, const F& f) {
     f(Chunk{begin, count, start, length, start < 0 ? -start : 0, start + length < p.in[2] ? length : p.in[2] - start});
   }
 }
-/// Whether windows can be computed line by line; otherwise they are computed one by one.
-bool by_lines(const Pooling& p) { return !p.adaptive && extent_of(p) <= kLine; }
+/// Returns whether windows are computed line by line; otherwise they are computed one by one, which is faster where
+/// they are so far apart that a line has few of them.
+bool by_lines(const Pooling& p) {
+  constexpr int64_t kFarApart = 64;
+  return !p.adaptive && extent_of(p) <= kLine && p.stride[2] < kFarApart;
+}
 
 /// One row of windows: where they are in the other two dimensions.
 struct Row {
