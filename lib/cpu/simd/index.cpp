@@ -287,10 +287,13 @@ View expand_ids(const View& ids, int dim, const View& y) {
   return index;
 }
 
-/// Calls f with a row-major copy of a large x whose rows are not adjacent elements, with x itself elsewhere.
+/// Returns whether x is large, and its rows are neither adjacent elements nor one element, repeated.
+bool lies_across(const View& x) { return x.numel >= 1 << 14 && needs_reordering(x) && x.strides.back() != 0; }
+
+/// Calls f with a row-major copy of x where that lies across rows, with x itself elsewhere.
 template <class F>
 void with_rows(const View& x, bool copies, const F& f) {
-  if (!copies || x.numel < 1 << 14 || !needs_reordering(x)) return f(x);
+  if (!copies || !lies_across(x)) return f(x);
   const Scratch memory(static_cast<size_t>(x.numel) * size_of(x.dtype));
   const View rows = dense_like(x, memory.data<char>(), x.dtype);
   copy(x, rows);
@@ -311,7 +314,7 @@ bool gather(const View& x, int dim, const View& index, const View& y, IdCheck* c
 }
 
 void scatter(ScatterOp op, const View& y, int dim, const View& index, const View& from) {
-  if (y.contiguous && (needs_reordering(index) || needs_reordering(from)) && index.numel >= 1 << 14)
+  if (y.contiguous && (lies_across(index) || lies_across(from)))
     return with_rows(index, true, [&](const View& index) {
       with_rows(from, true, [&](const View& from) { scatter(op, y, dim, index, from); });
     });
