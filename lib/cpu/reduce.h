@@ -1,9 +1,8 @@
 #pragma once
-#include <utility>
-
 #include "lib/cpu/loop.h"
 #include "lib/cpu/parts.h"
 #include "lib/cpu/scratch.h"
+#include "lib/cpu/simd/tiles.h"
 
 // The loops of a reduction: its dimensions, divided into kept and reduced ones, with neighbours merged.
 namespace reel::cpu::REEL_ISA {
@@ -61,34 +60,22 @@ void for_each_point(const Nest& nest, int from, const F& f) {
   }
 }
 
-/// Sorts the dimensions of both by those of x in memory, the outermost first. Returns false, having done nothing, where
-/// they are sorted, or elements are repeated.
-inline bool sort_by_strides(View& x, View& y) {
-  const int rank = x.shape.size();
-  bool sorted = true;
-  for (int d = 0; d < rank; ++d) {
-    if (x.strides[d] <= 0 && x.shape[d] != 1) return false;
-    sorted = sorted && (d == 0 || x.strides[d - 1] >= x.strides[d]);
-  }
-  if (sorted) return false;
-  for (int i = 1; i < rank; ++i)
-    for (int d = i; d > 0 && x.strides[d - 1] < x.strides[d]; --d)
-      for (View* view : {&x, &y}) {
-        std::swap(view->shape[d - 1], view->shape[d]);
-        std::swap(view->strides[d - 1], view->strides[d]);
-      }
-  x.contiguous = y.contiguous = false;
-  return true;
-}
-
 /// A large reduction as reductions of parts of x: reduce(part of x, part of y), or, where a reduced dimension is
 /// divided, reduce(part of x, results), which are contiguous and of dtype `total_dtype`, whose type is Total. Results
 /// are joined in order. False, having done nothing, where there is no dimension to divide.
 template <class T, class Total, class Reduce, class Join>
 bool reduce_parts(const View& x, const View& y, DType total_dtype, const Reduce& reduce, const Join& join) {
   // The outermost dimension in memory is divided, so that parts are far from each other.
-  if (View sorted_x = x, sorted_y = y; sort_by_strides(sorted_x, sorted_y))
-    return reduce_parts<T, Total>(sorted_x, sorted_y, total_dtype, reduce, join);
+  if (needs_reordering(x)) {
+    bool done = false;
+    const auto run = [&](const View* const* sorted) {
+      done = reduce_parts<T, Total>(*sorted[1], *sorted[0], total_dtype, reduce, join);
+    };
+    const auto call = [](const void* f, const View* const* sorted) { (*static_cast<decltype(run)*>(f))(sorted); };
+    const View* const views[] = {&y, &x};
+    call_reordered(views, 2, call, &run);
+    return done;
+  }
   // A dimension that is reduced is divided only where parts have many elements for each result.
   const int64_t parts = std::min<int64_t>(parts_of(x.numel), 64);
   unsigned kept = 0, gone = 0;

@@ -203,7 +203,8 @@ Tensor prod(const Tensor& x, int64_t dim, bool keepdim) {
   const View& view = view_of(x, "prod");
   if (const DType wide = sum_type(view); wide != view.dtype) return prod(x.to(wide), dim, keepdim);
   const Plan plan = plan_of("prod", view.shape, dim, keepdim);
-  constexpr Op op = "prod";  // whose derivatives are computed in float32; the kernel reads halves itself
+  constexpr Op op = "prod";
+  // Only the derivative needs float32: the kernel reads halves itself.
   if (is_half(view.dtype) && !recording(x) && !op.concerns(op_modes)) return reduced(ReduceOp::kProd, x, plan);
   return call("prod", {x}, {{"dims", plan.reduced}, {"keepdim", !plan.absent}}, [&](const Tensor& x) {
     const Tensor y = reduced(ReduceOp::kProd, x, plan);

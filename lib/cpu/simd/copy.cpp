@@ -140,7 +140,8 @@ void copy_to_every_second(int64_t n, const T* from, T* to) {
   for (; i < n; ++i) to[2 * i] = from[step * i];
 }
 
-/// Copies n elements, whose neighbours in x are x_step bytes apart and those in y y_step bytes.
+/// Copies n elements, whose neighbours in x are x_step bytes apart and those in y y_step bytes: multiples of their
+/// size.
 template <class T>
 void copy_run(int64_t n, char* y, int64_t y_step, char* x, int64_t x_step) {
   constexpr int64_t kUnit = sizeof(T), kTogether = 4;
@@ -192,9 +193,8 @@ void transpose(const T* from, T* to, int64_t rows, int64_t columns, int64_t from
       }
       transpose_blocks(source, from_stride, width, height, tile, kTile);
       for (int64_t k = 0; k < width; ++k)
-        if (to_step == 1 && height == kTile)
-          std::memcpy(target + k * to_stride, tile + k * kTile,
-                      kTile * kUnit);  // of a constant size, so without a call
+        if (to_step == 1 && height == kTile)  // a constant size needs no call
+          std::memcpy(target + k * to_stride, tile + k * kTile, kTile * kUnit);
         else
           copy_run<Word<kUnit>>(height, reinterpret_cast<char*>(target + k * to_stride), to_step * kUnit,
                                 reinterpret_cast<char*>(tile + k * kTile), kUnit);

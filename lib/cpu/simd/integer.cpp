@@ -119,8 +119,7 @@ struct BitRows<std::tuple<F...>> {
   static constexpr KernelTable::Binary rows[] = {Pointwise<binary<F>>::run...};
 };
 
-// ---- products of matrices
-// --------------------------------------------------------------------------------------------
+// ---- products of matrices -------------------------------------------------------------------------------------------
 
 constexpr int64_t kManyRows = 16;  // so many that a look at all elements costs little
 
@@ -132,7 +131,10 @@ void add_terms(const T* a, int64_t a_row, int64_t a_column, const T* __restrict 
   T x[R][4];
   for (int r = 0; r < R; ++r)
     for (int p = 0; p < 4; ++p) x[r][p] = a[r * a_row + p * a_column];
-  const T* __restrict const b0 = b, * __restrict const b1 = b + ldb, * __restrict const b2 = b + 2 * ldb, * __restrict const b3 = b + 3 * ldb;
+  const T* __restrict const b0 = b;
+  const T* __restrict const b1 = b + ldb;
+  const T* __restrict const b2 = b + 2 * ldb;
+  const T* __restrict const b3 = b + 3 * ldb;
   if constexpr (R == 1) {
     for (int64_t k = 0; k < n; ++k)
       c[k] = static_cast<T>(c[k] + x[0][0] * b0[k] + x[0][1] * b1[k] + x[0][2] * b2[k] + x[0][3] * b3[k]);

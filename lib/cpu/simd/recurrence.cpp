@@ -79,16 +79,13 @@ class HalfProducts {
  public:
   HalfProducts() = default;
   /// r is of bfloat16.
-  explicit HalfProducts(const Recurrence& r)
-      : w_(r.w_hh),
-        factor_(static_cast<size_t>(r.rows * gate_count(r.kind) * std::max(r.hidden, r.width)) * sizeof(BFloat16)),
-        product_(static_cast<size_t>(r.rows * gate_count(r.kind) * std::max(r.hidden, r.width)) * sizeof(BFloat16)) {}
+  explicit HalfProducts(const Recurrence& r) : w_(r.w_hh), factor_(bytes_of(r)), product_(bytes_of(r)) {}
 
   /// Does what multiply() does with w_hh; returns false, having changed nothing, where float32 is faster.
   bool multiply(int64_t n, int64_t m, int64_t k, const float* a, bool trans_w, float* c, bool adds,
                 const void* bias) const {
-    auto *const factor = factor_.data<BFloat16>(), *const product = product_.data<BFloat16>();
     if (!w_) return false;
+    auto *const factor = factor_.data<BFloat16>(), *const product = product_.data<BFloat16>();
     convert(a, factor, n * k);
     if (!bfloat16_gemm({.dtype = kBFloat16,
                         .trans_b = trans_w,
@@ -112,6 +109,10 @@ class HalfProducts {
   bool multiply(int64_t, int64_t, int64_t, const double*, bool, double*, bool, const void*) const { return false; }
 
  private:
+  /// Returns how many bytes the factor or the product of a step has, whichever is larger.
+  static size_t bytes_of(const Recurrence& r) {
+    return static_cast<size_t>(r.rows * std::max(gate_count(r.kind) * r.hidden, r.width)) * sizeof(BFloat16);
+  }
   const void* w_ = nullptr;
   const Scratch factor_, product_;
 };
