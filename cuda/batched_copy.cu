@@ -30,6 +30,14 @@ struct Conversion {
   int64_t count;
 };
 
+/// One that adds elements of `addend`, which may be nullptr: those of `to` may be those of `from`.
+template <class T>
+struct Sum {
+  const T *from, *addend;
+  T* to;
+  int64_t count;
+};
+
 /// The copies of a launch; each has a range of the launch's blocks.
 template <class P>
 struct CopyTable {
@@ -91,6 +99,14 @@ __global__ void convert_blocks_kernel(CopyTable<Conversion<From, To>> table) {
 }
 
 template <class T>
+__global__ void sum_blocks_kernel(CopyTable<Sum<T>> table) {
+  const Share share(table);
+  const Sum<T>& part = share.part;
+  for (int64_t i = share.begin + threadIdx.x; i < share.end; i += blockDim.x)
+    part.to[i] = part.addend ? narrow<T>(widen(part.from[i]) + widen(part.addend[i])) : part.from[i];
+}
+
+template <class T>
 void copy_parts(std::span<const BlockCopy> blocks) {
   constexpr int64_t size = sizeof(T);
   CopyTable<Part<T>> table;
@@ -117,6 +133,18 @@ void convert(std::span<const BlockCopy> blocks) {
     widens ? convert_parts<__nv_bfloat16, float>(blocks) : convert_parts<float, __nv_bfloat16>(blocks);
 }
 
+void sum(std::span<const BlockCopy> blocks) {
+  with_floating(blocks[0].from_type, [&](auto type) {
+    using T = typename decltype(type)::type;
+    CopyTable<Sum<T>> table;
+    for (const BlockCopy& block : blocks)
+      if (block.bytes != 0)
+        table.add({static_cast<const T*>(block.from), static_cast<const T*>(block.addend), static_cast<T*>(block.to),
+                   block.bytes / static_cast<int64_t>(sizeof(T))});
+    launch(sum_blocks_kernel<T>, static_cast<unsigned>(table.blocks), kThreads, 0, table);
+  });
+}
+
 struct alignas(16) Word16 {
   uint64_t halves[2];
 };
@@ -124,6 +152,8 @@ struct alignas(16) Word16 {
 void copy_blocks(std::span<const BlockCopy> blocks) {
   for (; blocks.size() > kMaxCopies; blocks = blocks.subspan(kMaxCopies)) copy_blocks(blocks.first(kMaxCopies));
   if (!blocks.empty() && blocks[0].from_type != blocks[0].to_type) return convert(blocks);
+  if (std::any_of(blocks.begin(), blocks.end(), [](const BlockCopy& block) { return block.addend; }))
+    return sum(blocks);
   uint64_t all = 0;  // a power of two divides it if it divides every address and size
   for (const BlockCopy& block : blocks) {
     all |= reinterpret_cast<uintptr_t>(block.from) | reinterpret_cast<uintptr_t>(block.to);

@@ -44,7 +44,7 @@
 /// A floating-point argument has rows along dimension 0 if it has two dimensions or more, of layer_norm and rms_norm
 /// more than those that are normalised; an integer argument, if it has one.
 ///
-/// Called for each example by itself are all other ops, embeddings with sparse gradients or scale_grad_by_freq,
+/// Called for each example by itself are all other ops, embeddings with scale_grad_by_freq,
 /// arguments without rows, and whatever is called inside of a backward pass, a function that is run for a group or has
 /// found no others, a custom op, a checkpoint, a captured graph, an export, a parametrized layer, or a
 /// cuda::StreamGuard of the example's own. Hooks of layers run for each example.
@@ -276,8 +276,8 @@ auto map(Examples&& examples, F&& f, const MapOptions& options = {}) {
 }
 
 /// {f(), g()}: in a map at the same time, as two fibers, so that the calls in both may become one; outside of a map one
-/// after the other. What they throw is thrown when both have ended, f's first. While a map has 128 fibers or more, they
-/// run one after the other, too: more stacks do not fit into the caches.
+/// after the other. What they throw is thrown when both have ended, f's first. While a map has 4,096 fibers, or has 128
+/// and makes its calls on a CPU, whose caches do not hold more stacks, they run one after the other, too.
 ///
 ///   auto [left, right] = batching::both([&] { return visit(node.left); }, [&] { return visit(node.right); });
 ///

@@ -1,5 +1,7 @@
 #include "lib/autograd/backward.h"
 
+#include <numeric>
+
 #include "lib/autograd/engine.h"
 #include "lib/autograd/gradient_ops.h"
 #include "lib/autograd/trace.h"
@@ -102,6 +104,21 @@ Tensor Backward::linked(Tensor saved) const {
 }
 
 bool Backward::retains_graph() const { return task_.retains(node_); }
+
+Tensor Backward::rows_in_pass(int64_t rows) const {
+  const RowGroup::Ref* const group = task_.group_of(node_);
+  if (!group || (*group)->complete(task_.id)) return {};
+  const std::span<const int64_t> counts = (*group)->rows();
+  const std::span<const RowGroup::Results> arrived = (*group)->arrived_in(task_.id);
+  const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  if (arrived.empty() || all == 0 || rows % all != 0) return {};
+  std::vector<int64_t> kept;
+  int64_t row = 0;
+  for (size_t call = 0; call < counts.size(); ++call)
+    for (const int64_t end = row + counts[call] * (rows / all); row < end; ++row)
+      if (arrived[call]) kept.push_back(row);
+  return tensor(kept, {.device = kCPU});
+}
 
 // ---- gradients of outputs -------------------------------------------------------------------------------------------
 

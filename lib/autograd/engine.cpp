@@ -7,6 +7,7 @@
 #include "lib/autograd/autocast.h"
 #include "lib/autograd/backward.h"
 #include "lib/autograd/gradient_ops.h"
+#include "lib/autograd/small_sums.h"
 #include "lib/base/per_thread.h"
 #include "lib/tensor/profile.h"
 #include "reel/base/detail/no_suspend_guard.h"
@@ -176,6 +177,7 @@ void GraphTask::run_node(Node* node) {
 // targets want. There may be as many of these as there are outputs: no scheduler within a scheduler.
 void GraphTask::finish_outputs(Node& node) {
   NodeOutput* outputs = node.outputs();
+  if (node.num_outputs > 1 && !node.extras) sum_small_outputs({outputs, node.num_outputs});
   for (uint32_t i = 0; i < node.num_outputs; ++i) outputs[i].grad.materialize(outputs[i].metadata);
   if (node.extras) {
     for_each_hook(node.extras->hooks, [&](const NodeExtras::Hook& hook) {

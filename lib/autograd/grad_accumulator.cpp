@@ -77,6 +77,11 @@ bool GradAccumulator::take_pending(GradAccumulator& other, const GradMetadata& t
   return pending_->rows.bytes() < kMaxPackBytes;
 }
 
+std::span<const Tensor> GradAccumulator::small_addends() const {
+  if (!pending_ || !pending_->gemm.empty() || !pending_->rows.empty()) return {};
+  return pending_->sums.addends();
+}
+
 void GradAccumulator::record_current_stream() const {
   if (pending_) pending_->gemm.record_current_stream(), pending_->rows.record_current_stream();
 }

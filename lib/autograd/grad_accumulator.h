@@ -1,5 +1,6 @@
 // GradAccumulator sums the gradients that arrive at one tensor.
 #pragma once
+#include <span>
 #include <utility>
 
 #include "lib/autograd/grad_metadata.h"
@@ -42,6 +43,10 @@ class GradAccumulator {
   /// Returns the sum without what is pending: all of it after materialize().
   const Tensor& dense() const { return dense_; }
 
+  /// Returns the small gradients that wait to be added to dense(), in the order in which they came, if nothing else is
+  /// pending; none otherwise.
+  std::span<const Tensor> small_addends() const;
+
   /// Adds g, of the target's shape and dtype.
   void add(Tensor g);
   /// Adds gᵀ x for contiguous float g [n, out] and x [n, in]. With `column_sums` the result may be the sums [out] of
@@ -63,6 +68,8 @@ class GradAccumulator {
   FinalGrad take(const GradMetadata& target, bool sparse_wanted);
   /// Puts another dense gradient into the place of dense().
   void replace(Tensor g) { dense_ = std::move(g); }
+  /// Puts the whole sum into the place of dense() and what is pending.
+  void replace_all(Tensor sum) { clear(), dense_ = std::move(sum); }
 
   /// Moves what is pending in `other`, which must be something, here, so that products of several backward passes
   /// become one GEMM. What cannot wait is added to the dense sum of `other`. Returns false when so much has been

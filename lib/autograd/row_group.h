@@ -43,8 +43,11 @@ class RowGroup {
     RowGroup* group_ = nullptr;
   };
 
-  /// Makes a group of so many calls. Its nodes are those that this thread records from now on, until end().
-  static Ref begin(size_t calls) { return Ref(new (allocate_cpu(bytes_for(calls))) RowGroup(calls)); }
+  /// Makes a group of calls that have so many rows each. Its nodes are those that this thread records from now on,
+  /// until end().
+  static Ref begin(std::span<const int64_t> rows) {
+    return Ref(new (allocate_cpu(bytes_for(rows.size()))) RowGroup(rows));
+  }
   void end() { end_ = next_sequence(); }
 
   /// Returns the sequence number of its first node; end_sequence() returns the one behind its last node.
@@ -68,13 +71,18 @@ class RowGroup {
   bool complete(uint64_t pass) const {
     return pass_ == pass && std::find(arrived(), arrived() + calls_, Results{0}) == arrived() + calls_;
   }
+  /// Returns how many rows each call has.
+  std::span<const int64_t> rows() const { return {reinterpret_cast<const int64_t*>(this + 1), calls_}; }
 
  private:
-  explicit RowGroup(size_t calls) : calls_(calls), first_(next_sequence()), end_(first_) {}
-  static size_t bytes_for(size_t calls) { return sizeof(RowGroup) + calls * sizeof(Results); }
-  // Returns the results that have arrived, of each call; they lie behind this header.
-  Results* arrived() { return reinterpret_cast<Results*>(this + 1); }
-  const Results* arrived() const { return reinterpret_cast<const Results*>(this + 1); }
+  explicit RowGroup(std::span<const int64_t> rows) : calls_(rows.size()), first_(next_sequence()), end_(first_) {
+    std::copy(rows.begin(), rows.end(), reinterpret_cast<int64_t*>(this + 1));
+  }
+  static size_t bytes_for(size_t calls) { return sizeof(RowGroup) + calls * (sizeof(int64_t) + sizeof(Results)); }
+  // Returns the results that have arrived, of each call. They lie behind the numbers of rows, and these behind this
+  // header.
+  Results* arrived() { return reinterpret_cast<Results*>(reinterpret_cast<int64_t*>(this + 1) + calls_); }
+  const Results* arrived() const { return const_cast<RowGroup*>(this)->arrived(); }
 
   const size_t calls_;
   const uint64_t first_;

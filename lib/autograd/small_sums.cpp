@@ -1,11 +1,14 @@
 // This file packs small gradients and adds the packs.
 #include "lib/autograd/small_sums.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
 
 #include "lib/autograd/dense_grad.h"
+#include "lib/autograd/tape.h"
+#include "lib/base/per_thread.h"
 #include "lib/device/kernels/copy.h"
 #include "lib/device/kernels/enums.h"
 
@@ -72,6 +75,54 @@ void SmallSums::flush_rows_into(Tensor& dense, const GradMetadata& target) {
     kernels.index_add(whole, 0, view_of(ids), view_of(values));
   }
   row_ids_.clear(), row_values_.clear();
+}
+
+// ---- of several outputs
+// -----------------------------------------------------------------------------------------------
+
+void sum_small_outputs(std::span<NodeOutput> outputs) {
+  constexpr size_t kMinSums = 3;
+  if (outputs[0].metadata.device == kCPU) return;
+  size_t sums = 0, rounds = 0;
+  int64_t numel = 0;
+  const NodeOutput* first = nullptr;
+  for (const NodeOutput& output : outputs) {
+    const Tensor& dense = output.grad.dense();
+    if (!dense.defined()) continue;
+    if (!first) first = &output;
+    if (output.metadata.dtype != first->metadata.dtype || !view_of(dense).contiguous) return;
+    const size_t addends = output.grad.small_addends().size();
+    if (addends == 0 && output.grad.has_pending()) return;
+    sums += addends > 0, rounds = std::max(rounds, addends), numel += view_of(dense).numel;
+  }
+  if (sums < kMinSums) return;
+  const DType dtype = first->metadata.dtype;
+  const Tensor whole = make_tensor({numel}, dtype, first->metadata.device);
+  static constinit thread_local PerThread<std::vector<BlockCopy>> kept;  // for its capacity
+  std::vector<BlockCopy>& blocks = *kept;
+  for (size_t round = 0; round < rounds; ++round) {
+    blocks.clear();
+    auto* to = static_cast<char*>(view_of(whole).data);
+    for (const NodeOutput& output : outputs) {
+      const Tensor& dense = output.grad.dense();
+      if (!dense.defined()) continue;
+      const std::span<const Tensor> addends = output.grad.small_addends();
+      const int64_t count = view_of(dense).numel;
+      if (round == 0 || round < addends.size()) {
+        blocks.push_back(whole_copy(round == 0 ? view_of(dense).data : to, dtype, to, dtype, count));
+        if (round < addends.size()) blocks.back().addend = view_of(addends[round]).data;
+      }
+      to += count * size_of(dtype);
+    }
+    kernels_of(whole).copy_blocks(blocks);
+  }
+  auto* part = static_cast<char*>(view_of(whole).data);
+  for (NodeOutput& output : outputs) {
+    if (!output.grad.dense().defined()) continue;
+    const Shape& shape = output.metadata.shape;
+    output.grad.replace_all(alias(whole, part, shape, contiguous_strides(shape)));
+    part += shape.numel() * size_of(dtype);
+  }
 }
 
 }  // namespace reel

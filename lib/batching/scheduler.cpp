@@ -14,10 +14,11 @@ namespace reel::batching::internal {
 namespace {
 
 constexpr size_t kStackBytes = 8 << 20;  // as much as a program's own has
-constexpr size_t kMaxFibers = 4096, kMaxKept = 1024;
-// The idle stacks of a thread keep kKeptBytes of memory in all, shared equally, but each at least kMinKeptBytes.
-constexpr size_t kKeptBytes = 64 << 20, kMinKeptBytes = 64 << 10;
-// both() adds none to so many: their stacks would leave the caches, which costs more than wider groups gain.
+constexpr size_t kMaxFibers = 4096;
+// The idle stacks of a thread keep so much memory in all, shared equally.
+constexpr size_t kKeptBytes = 64 << 20;
+// both() adds none to so many while calls are made on a CPU: their stacks would leave the caches, which costs more than
+// wider groups gain.
 constexpr size_t kManyFibers = 128;
 constexpr int kMinRank = 2;  // of a floating-point tensor whose dimension 0 counts rows
 
@@ -51,6 +52,7 @@ struct Worker : FiberTask {
 struct Workers {
   std::vector<std::unique_ptr<Worker>> idle;  // with room for all
   size_t count = 0;
+  int64_t faults = 0;  // since they were trimmed
 };
 constinit thread_local PerThread<Workers> workers;
 
@@ -60,13 +62,15 @@ int64_t page_faults() {
   getrusage(RUSAGE_THREAD, &usage);
   return usage.ru_minflt;
 }
-/// Gives back the memory that idle stacks have beyond what they keep. Does nothing if there were fewer page `faults`
-/// than that takes, since a system call for each stack takes time.
+/// Gives back the memory that idle stacks have beyond what they keep, after a map in which there were so many page
+/// faults. A system call for each stack takes time, so faults add up to a part of that memory first.
 void trim_idle(int64_t faults) {
-  constexpr int64_t kPage = 4096;
-  const size_t kept = std::max(kKeptBytes / std::max<size_t>(workers->idle.size(), 1), kMinKeptBytes);
-  if (faults * kPage <= static_cast<int64_t>(kept)) return;
-  for (const auto& worker : workers->idle) worker->own.trim(kept);
+  constexpr size_t kPage = 4096;
+  auto& [idle, count, untrimmed] = *workers;
+  untrimmed += faults;
+  if (static_cast<size_t>(untrimmed) * kPage <= kKeptBytes / 4) return;
+  untrimmed = 0;
+  for (const auto& worker : idle) worker->own.trim(kKeptBytes / idle.size());
 }
 
 bool alike(const Tensor& a, const Tensor& b) {
@@ -91,6 +95,14 @@ bool alike(const Call& a, const Call& b) {
     }
   }
   return a.same_arguments(b);
+}
+
+/// Returns true if the call has a tensor on a GPU.
+bool is_on_gpu(const Call& call) {
+  const auto is_there = [](const TensorImpl* x) { return x->device() != kCPU; };
+  for (size_t i = 0; i < call.count; ++i)
+    if (const Tensor* const x = call.entries[i]; x && x->defined() && is_there(TensorImpl::of(*x))) return true;
+  return call.weight && is_there(static_cast<const TensorImpl*>(call.weight));
 }
 
 /// Returns whether one of n numbers, read as integers, has all bits of the exponent: it is infinite or NaN.
@@ -138,7 +150,8 @@ double seconds(int64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseco
 // ---- fibers ---------------------------------------------------------------------------------------------------------
 
 FiberScheduler::FiberScheduler(Report* report)
-    : before_(exchange_fiber_waits({static_cast<BatchScheduler*>(this), report != nullptr})),
+    : on_gpu_(default_device() != kCPU),
+      before_(exchange_fiber_waits({static_cast<BatchScheduler*>(this), report != nullptr})),
       report_(report),
       faults_(page_faults()) {
   host_.fiber = &Fiber::running();
@@ -150,13 +163,16 @@ FiberScheduler::FiberScheduler(Report* report)
 FiberScheduler::~FiberScheduler() {
   exchange_fiber_waits(before_);
   if (report_) report_->seconds += seconds(profile::now() - began_);
-  for (; workers->idle.size() > kMaxKept; --workers->count) workers->idle.pop_back();
   trim_idle(page_faults() - faults_);
 }
 
-bool FiberScheduler::start(void (*run)(void*), void* argument, size_t limit) {
-  if (others_ + 1 >= limit) return false;
-  auto& [idle, count] = *workers;
+bool FiberScheduler::fork(void (*run)(void*), void* argument) {
+  return others_ + 1 < (on_gpu_ ? kMaxFibers : kManyFibers) && start(run, argument);
+}
+
+bool FiberScheduler::start(void (*run)(void*), void* argument) {
+  if (others_ + 1 >= kMaxFibers) return false;
+  auto& [idle, count, faults] = *workers;
   try {
     if (calls_.capacity() < others_ + 2) calls_.reserve(2 * others_ + 16);  // run_group_of() must not fail
     if (idle.empty()) {
@@ -268,6 +284,7 @@ bool FiberScheduler::wait(Call& call) {
            call.fits ? "its arguments have no rows, or different numbers of them" : "it has too many tensors");
     return false;
   }
+  on_gpu_ = is_on_gpu(call);
   call.modes = current_modes();
   call.task = running_;
   if (report_) {
@@ -342,7 +359,8 @@ void FiberScheduler::run_finite() {
 void FiberScheduler::run_group(Call& first) {
   size_t size = 0;
   int64_t rows = 0;
-  for (Call* call = &first; call; call = call->next) ++size, rows += call->rows;
+  counts_.clear();
+  for (Call* call = &first; call; call = call->next) ++size, rows += call->rows, counts_.push_back(call->rows);
   Report::Row* const row = report_ ? &row_of(first) : nullptr;
   const int64_t began = row ? profile::now() : 0;
   std::optional<profile::Scope> scope;
@@ -350,12 +368,11 @@ void FiberScheduler::run_group(Call& first) {
   struct Clear {
     FiberScheduler& scheduler;
     ~Clear() {
-      scheduler.parts_.clear(), scheduler.inputs_.clear(), scheduler.counts_.clear(), scheduler.gathers_.clear(),
-          scheduler.saved_.clear();
+      scheduler.parts_.clear(), scheduler.inputs_.clear(), scheduler.gathers_.clear(), scheduler.saved_.clear();
     }
   } clear{*this};
   {
-    const RowGroup::Ref group = grad_mode ? RowGroup::begin(size) : RowGroup::Ref();
+    const RowGroup::Ref group = grad_mode ? RowGroup::begin(counts_) : RowGroup::Ref();
     const SavedTensorLog log(saved_);
     if (first.kind == Call::Kind::kSequences)
       first.run_all(group.get());
@@ -377,7 +394,6 @@ void FiberScheduler::run_group(Call& first) {
 
 void FiberScheduler::run_rows(Call& first, size_t size, int64_t rows, RowGroup* group, Report::Row* row) {
   const int64_t began = row ? profile::now() : 0;
-  for (Call* call = &first; call; call = call->next) counts_.push_back(call->rows);
   for (size_t i = 0; i < first.count; ++i) {
     if (!first.entries[i]) continue;
     if (!first.entries[i]->defined()) {
@@ -480,7 +496,7 @@ struct Work {
     if (--work.fibers == 0 && work.waiter) work.scheduler.make_ready(work.waiter);
   }
   void run(size_t window) {
-    while (fibers + 1 < std::min(window, size) && scheduler.start(run, this, kMaxFibers)) ++fibers;
+    while (fibers + 1 < std::min(window, size) && scheduler.start(run, this)) ++fibers;
     take();
     while (fibers > 0) {
       waiter = scheduler.running();
@@ -517,7 +533,7 @@ ForkedFiber::ForkedFiber(FunctionRef f) : f_(f) {
   };
   if (!scheduler || scheduler->cancelled()) return;
   scheduler_ = scheduler;
-  if (!scheduler->start(branch, this, kManyFibers)) scheduler_ = nullptr;
+  if (!scheduler->fork(branch, this)) scheduler_ = nullptr;
 }
 
 void ForkedFiber::wait() {

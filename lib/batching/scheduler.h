@@ -44,8 +44,10 @@ class FiberScheduler final : public BatchScheduler {
   void note(std::string_view label, const char* reason) noexcept override;
   void note_item() override;
 
-  /// Lets `run(argument)` run in another fiber. Returns false if there cannot be one more, or there are `limit`.
-  bool start(void (*run)(void*), void* argument, size_t limit);
+  /// Lets `run(argument)` run in another fiber. Returns false if there cannot be one more.
+  bool start(void (*run)(void*), void* argument);
+  /// Does so for one more branch of an example. Returns false also if more fibers would make the map slower.
+  bool fork(void (*run)(void*), void* argument);
   /// Suspends the running fiber until make_ready(it).
   void suspend();
   void make_ready(FiberTask* task);
@@ -78,6 +80,7 @@ class FiberScheduler final : public BatchScheduler {
   std::vector<Group> groups_;
   uint64_t groups_made_ = 0;
   bool cancelled_ = false;
+  bool on_gpu_;  // whether the last call was on a GPU or, before the first, whether new tensors are
   const detail::FiberWaits before_;
   detail::TransposedWeights weights_;  // which no example changes
   std::vector<Call*> calls_;           // which run_group_of() makes

@@ -74,18 +74,20 @@ Tensor look_up(const Tensor& weight, const Tensor& ids, const EmbeddingLookup& o
              const Tensor list = at.dim() == 1 ? at : at.reshape({flat[0]});
              Tensor g = back.grad().reshape(flat);
              if (by_freq) g = g / frequencies(list, whole[0], g.dtype(), flat.size());
-             give_rows(back, g, whole, list, padding, sparse);
+             const Tensor kept = sparse ? back.rows_in_pass(flat[0]) : Tensor();
+             if (!kept.defined()) return give_rows(back, g, whole, list, padding, sparse);
+             give_rows(back, index_select(g, 0, kept), whole, index_select(list, 0, kept), padding, sparse);
            });
   return y;
 }
 }  // namespace
 
 Tensor embedding(const Tensor& weight, const Tensor& ids, const EmbeddingLookup& options) {
-  // The frequencies, and the rows of a sparse gradient, are those of one call.
-  const bool batches = !options.scale_grad_by_freq && !options.sparse;
-  return call(batches ? Op("embedding") : Op("embedding(one call)"), {weight, ids},
-              {{"padding_idx", options.padding_idx.value_or(std::numeric_limits<int64_t>::min())}},
-              [&](const Tensor& weight, const Tensor& ids) { return look_up(weight, ids, options); });
+  // The frequencies are those of one call.
+  return call(
+      options.scale_grad_by_freq ? Op("embedding(one call)") : Op("embedding"), {weight, ids},
+      {{"padding_idx", options.padding_idx.value_or(std::numeric_limits<int64_t>::min())}, {"sparse", options.sparse}},
+      [&](const Tensor& weight, const Tensor& ids) { return look_up(weight, ids, options); });
 }
 
 Tensor embedding_renorm_(Tensor weight, const Tensor& ids, double max_norm, double norm_type) {

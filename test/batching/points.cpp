@@ -90,6 +90,7 @@ TEST_CASE("ops with one weight become one call, ops with two do not") {
   CHECK(groups_of("embedding", [&](const Tensor&, int i) {
           return embedding(net.a, tensor({i % 3}), {.padding_idx = i % 2});
         }) == 2);
+  CHECK(groups_of("embedding", [&](const Tensor&, int i) { return embedding(net.a, tensor({i % 3}), true); }) == 1);
   CHECK(groups_of("embedding", [&](const Tensor&, int i) {
           return embedding(net.a, tensor({i % 3}), {.scale_grad_by_freq = true});
         }) == 0);

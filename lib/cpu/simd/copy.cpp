@@ -9,6 +9,7 @@
 #include "lib/cpu/simd/transpose_blocks.h"
 #include "lib/device/dispatch.h"
 #include "lib/device/kernels/copy.h"
+#include "lib/functors/binary.h"
 #include "lib/functors/number.h"
 
 // Copies between views, with conversions of dtype and layout, and fill. Memory is the limit: transposed matrices are
@@ -333,8 +334,20 @@ void convert(const BlockCopy& block) {
   copy(flat_view(block.from, block.from_type, n), flat_view(block.to, block.to_type, n));
 }
 
+void add(const BlockCopy& block) {
+  const int64_t n = block.bytes / size_of(block.from_type);
+  const auto operand = [&](const void* data) { return flat_view(data, block.from_type, n); };
+  constexpr functors::Add f;
+  cpu_kernels().binary[functors::index_of<functors::BinaryList, functors::Add>](
+      &f, operand(block.from), operand(block.addend), operand(block.to));
+}
+
 void copy_blocks(std::span<const BlockCopy> blocks) {
   for (const BlockCopy& block : blocks) {
+    if (block.addend) {
+      add(block);
+      continue;
+    }
     char* const to = static_cast<char*>(block.to);
     const char* const from = static_cast<const char*>(block.from);
     if (block.from_type != block.to_type) {

@@ -13,6 +13,8 @@ struct BlockCopy {
   int64_t rows, bytes;         // of a row of `from`
   int64_t from_step, to_step;  // bytes from row to row
   DType from_type, to_type;
+  // Elements of that type to add to those of `from`, which then are one row of a floating-point type; nullptr for none.
+  const void* addend = nullptr;
 };
 /// That of all elements, in memory order: both views are contiguous.
 inline BlockCopy whole_copy(const void* from, DType from_type, void* to, DType to_type, int64_t numel) {
