@@ -117,7 +117,7 @@ Tensor Backward::rows_in_pass(int64_t rows) const {
   for (size_t call = 0; call < counts.size(); ++call)
     for (const int64_t end = row + counts[call] * (rows / all); row < end; ++row)
       if (arrived[call]) kept.push_back(row);
-  return tensor(kept, {.device = kCPU});
+  return tensor(kept, {.device = output(0).device});
 }
 
 // ---- gradients of outputs -------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ class Backward {
   /// May this node be visited again? If not, a rule may overwrite what it has saved for itself.
   bool retains_graph() const;
   /// Returns which of `rows` rows, those of the calls of a group or equally many for each of them, belong to calls that
-  /// take part in this pass, as int64 on the CPU: undefined if all do.
+  /// take part in this pass, as int64 on the device of the results: undefined if all do.
   Tensor rows_in_pass(int64_t rows) const;
 
   /// A saved tensor; an Error if it was changed in place since it was saved.
