@@ -9,9 +9,9 @@
 #include "lib/nn/hooks.h"
 #include "lib/nn/joined.h"
 #include "lib/nn/repr.h"
+#include "lib/ops/joined_call.h"
 #include "reel/nn/init.h"
 #include "reel/ops.h"
-#include "reel/tensor/detail/batching.h"
 
 namespace reel::nn {
 
@@ -44,11 +44,11 @@ Tensor reduced(const Tensor& likelihoods, Reduction reduction) {
 // ---- calls that are made together -----------------------------------------------------------------------------------
 
 /// The log likelihood of chains or, without tags, their best paths: a call that may be one with others.
-class JoinedChains final : public batching::internal::Call {
+class JoinedChains final : public JoinedCall {
  public:
   /// The chains of a list, or the values of a Ragged.
   JoinedChains(const CRF& crf, std::span<const Tensor> emissions, std::span<const Tensor> tags, const Lengths* ragged)
-      : Call(Kind::kSequences, callee_of(crf, tags.empty()), typeid(JoinedChains)),
+      : JoinedCall(callee_of(crf, tags.empty()), typeid(JoinedChains)),
         crf_(crf),
         emissions_(emissions),
         tags_(tags),
@@ -63,7 +63,7 @@ class JoinedChains final : public batching::internal::Call {
   void run_all(RowGroup* group) override {
     JoinedParts joined;
     std::vector<Tensor> tags;
-    for_each_call([&](JoinedChains& own) {
+    for_each_call(*this, [&](JoinedChains& own) {
       joined.add(own.emissions_, own.ragged_);
       tags.insert(tags.end(), own.tags_.begin(), own.tags_.end());
     });
@@ -71,7 +71,7 @@ class JoinedChains final : public batching::internal::Call {
     const auto give = [&](Tensor JoinedChains::*member, const Tensor& whole, const std::vector<int64_t>& counts) {
       std::vector<Tensor> parts = detail::scatter_rows(whole, counts, group);
       size_t at = 0;
-      for_each_call([&](JoinedChains& own) { own.*member = std::move(parts[at++]); });
+      for_each_call(*this, [&](JoinedChains& own) { own.*member = std::move(parts[at++]); });
     };
     if (tags_.empty()) {
       const RaggedCrfPaths best = crf_.decode(all);
@@ -95,9 +95,6 @@ class JoinedChains final : public batching::internal::Call {
   static const void* callee_of(const CRF& crf, bool decode) {
     return decode ? static_cast<const void*>(&crf.transitions) : &crf;
   }
-  void for_each_call(const auto& f) {
-    for (Call* call = this; call; call = call->next) f(*static_cast<JoinedChains*>(call));
-  }
   /// Throws where 0 times a gradient is not 0, so that each call is made by itself.
   static void check_gradients(const Tensor& emissions, const Tensor& scores) {
     if (!grad_enabled() || emissions.device() != kCPU) return;
@@ -120,23 +117,12 @@ bool are_chains(std::span<const Tensor> emissions, std::span<const Tensor> tags,
   return true;
 }
 
-/// Returns true if the call was made as one with those of other examples. If it found none, `alone` keeps its parts
-/// from waiting for some.
-bool wait(JoinedChains& call, std::optional<reel::detail::NoSuspendGuard>& alone) {
-  batching::internal::BatchScheduler* const scheduler = batching::internal::scheduler();
-  if (!scheduler) return false;
-  if (scheduler->wait(call)) return true;
-  alone.emplace();
-  return false;
-}
-
 }  // namespace
 
 Tensor CRF::forward(const Tensor& emissions, const Tensor& tags, const Tensor& lengths) const {
   std::optional<reel::detail::NoSuspendGuard> alone;
   if (!lengths.defined() && are_chains({&emissions, 1}, {&tags, 1}, false))
-    if (JoinedChains call(*this, {&emissions, 1}, {&tags, 1}, nullptr); wait(call, alone))
-      return call.scores.squeeze(0);
+    if (JoinedChains call(*this, {&emissions, 1}, {&tags, 1}, nullptr); call.wait(alone)) return call.scores.squeeze(0);
   return reduced(crf_log_likelihood(by_steps(emissions, options, 3), by_steps(tags, options, 2), transitions,
                                     start_transitions, end_transitions, lengths, options.allowed),
                  options.reduction);
@@ -145,7 +131,7 @@ Tensor CRF::forward(const Tensor& emissions, const Tensor& tags, const Tensor& l
 Tensor CRF::forward(TensorList emissions, TensorList tags) const {
   std::optional<reel::detail::NoSuspendGuard> alone;
   if (are_chains(emissions, tags, true))
-    if (JoinedChains call(*this, emissions, tags, nullptr); wait(call, alone))
+    if (JoinedChains call(*this, emissions, tags, nullptr); call.wait(alone))
       return reduced(call.scores, options.reduction);
   return reduced(crf_log_likelihood(emissions, tags, transitions, start_transitions, end_transitions, options.allowed),
                  options.reduction);
@@ -156,7 +142,7 @@ Tensor CRF::forward(const Ragged& emissions, const Ragged& tags) const {
   std::optional<reel::detail::NoSuspendGuard> alone;
   if (lengths && tags.lengths && *lengths == *tags.lengths &&
       are_chains({&emissions.values, 1}, {&tags.values, 1}, true) && lengths->total() == emissions.values.size(0))
-    if (JoinedChains call(*this, {&emissions.values, 1}, {&tags.values, 1}, lengths); wait(call, alone))
+    if (JoinedChains call(*this, {&emissions.values, 1}, {&tags.values, 1}, lengths); call.wait(alone))
       return reduced(call.scores, options.reduction);
   return reduced(crf_log_likelihood(emissions, tags, transitions, start_transitions, end_transitions, options.allowed),
                  options.reduction);
@@ -165,7 +151,7 @@ Tensor CRF::forward(const Ragged& emissions, const Ragged& tags) const {
 CrfPaths CRF::decode(const Tensor& emissions, const Tensor& lengths) const {
   std::optional<reel::detail::NoSuspendGuard> alone;
   if (!lengths.defined() && emissions.defined() && emissions.dim() == 2 && emissions.size(0) > 0)
-    if (JoinedChains call(*this, {&emissions, 1}, {}, nullptr); wait(call, alone))
+    if (JoinedChains call(*this, {&emissions, 1}, {}, nullptr); call.wait(alone))
       return {call.paths, call.scores.squeeze(0)};
   const CrfPaths paths = crf_decode(by_steps(emissions, options, 3), transitions, start_transitions, end_transitions,
                                     lengths, options.allowed);
