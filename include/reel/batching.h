@@ -36,6 +36,8 @@
 ///   layer_norm, rms_norm and convolutions, whose weights are the same tensors;
 /// - mm, and matmul of matrices, by a leaf that requires grad, a parameter;
 /// - on a GPU tanh, sigmoid and the activation functions that are one kernel, whose launches take longer than they do;
+/// - on a GPU cat along dimension 0 of tensors of one dtype, any number of them, and cross_entropy of classes, without
+///   weights of these, for logits of two dimensions or more;
 /// - the layers NaryTreeLSTM and ChildSumTreeLSTM as a whole, LSTM, GRU, RNN and CRF for one sequence, a list of them
 /// or
 ///   a Ragged, and CRF::decode() for one sequence;

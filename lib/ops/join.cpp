@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 
 #include "lib/ops/internal.h"
+#include "lib/ops/joined_call.h"
 #include "lib/ops/rows.h"
 
 namespace reel {
@@ -61,6 +63,64 @@ DType joined_type(const char* op, std::span<const Tensor> tensors) {
 /// PyTorch's oldest empty tensor, which can be joined to anything.
 bool is_blank(const Tensor& x) { return view_of(x).shape.size() == 1 && view_of(x).numel == 0; }
 
+// ---- calls that are made together -----------------------------------------------------------------------------------
+
+/// Returns how many rows the tensors have in all if they are rows of one dtype and shape; otherwise nothing.
+std::optional<int64_t> rows_of_all(std::span<const Tensor> tensors) {
+  const View& first = view_of(tensors[0]);
+  if (first.shape.empty()) return {};
+  int64_t rows = 0;
+  for (const Tensor& x : tensors) {
+    const View& view = view_of(x);
+    Shape shape = view.shape;
+    if (shape.empty() || view.dtype != first.dtype || __builtin_add_overflow(rows, shape[0], &rows)) return {};
+    shape[0] = first.shape[0];
+    if (shape != first.shape) return {};
+  }
+  return rows;
+}
+
+/// A JoinedCat joins tensors along their first dimension. Those of several calls are copied into one tensor, of whose
+/// rows each call records its own.
+class JoinedCat final : public JoinedCall {
+ public:
+  JoinedCat(Op op, std::span<const Tensor> tensors, int64_t rows_in_all)
+      : JoinedCall(&op.info(), typeid(JoinedCat)), tensors_(tensors) {
+    const auto recorded = std::find_if(tensors.begin(), tensors.end(), [](const Tensor& x) { return recording(x); });
+    add(recorded == tensors.end() ? &tensors[0] : &*recorded);  // it stands for all, which differ in nothing else
+    rows = rows_in_all;
+  }
+  bool same_arguments(const Call&) const override { return true; }
+  std::string label() const override { return "cat"; }
+
+  void run_all(RowGroup*) override {
+    std::vector<int64_t> counts;
+    Shape shape = view_of(tensors_[0]).shape;
+    shape[0] = 0;
+    for_each_call(*this, [&](JoinedCat& own) {
+      counts.push_back(own.rows);
+      REEL_CHECK(!__builtin_add_overflow(shape[0], own.rows, &shape[0]), "cat: too many elements");
+    });
+    const Tensor y = make_tensor(shape, view_of(tensors_[0]).dtype, tensors_[0].device());
+    detail::Joiner joiner(y, 1, view_of(y).strides);
+    for_each_call(*this, [&](JoinedCat& own) {
+      for (const Tensor& x : own.tensors_) joiner.add(view_of(x));
+    });
+    joiner.finish();
+    std::vector<Tensor> parts = detail::scatter_rows(y, counts);
+    size_t at = 0;
+    for_each_call(*this, [&](JoinedCat& own) {
+      own.result = std::move(parts[at++]);
+      if (recording(own.tensors_)) detail::record_whole("cat", own.result, own.tensors_);
+    });
+  }
+
+  Tensor result;
+
+ private:
+  const std::span<const Tensor> tensors_;
+};
+
 }  // namespace
 
 // ---- cat, stack and their opposites ---------------------------------------------------------------------------------
@@ -78,7 +138,12 @@ Tensor cat(TensorList tensors, int64_t dim) {
       return cat(parts, dim);
     }
   }
-  return call("cat", tensors, {{"dim", dim}}, [&](std::span<const Tensor> tensors) {
+  constexpr Op op = "cat";
+  std::optional<detail::NoSuspendGuard> alone;
+  if (JoinedCall::may_wait(tensors[0]))
+    if (const std::optional<int64_t> rows = rows_of_all(tensors); rows && wrap_dim(dim, tensors[0].dim(), op) == 0)
+      if (JoinedCat joined(op, tensors, *rows); joined.wait(alone)) return joined.result;
+  return call(op, tensors, {{"dim", dim}}, [&](std::span<const Tensor> tensors) {
     Shape shape = view_of(tensors[0]).shape;
     REEL_CHECK(!shape.empty(), "cat: 0-d tensors cannot be joined; stack them");
     const int d = wrap_dim(dim, shape.size(), "cat");

@@ -9,6 +9,7 @@
 #include "lib/device/kernels/enums.h"
 #include "lib/device/kernels/id_check.h"
 #include "lib/ops/internal.h"
+#include "lib/ops/joined_loss.h"
 #include "lib/ops/loss_blocks.h"
 #include "lib/ops/pointwise.h"
 #include "reel/threads.h"
@@ -220,6 +221,12 @@ Tensor fused_cross_entropy(const Tensor& logits, const Targets& targets, double 
   return y;
 }
 
+/// Returns the losses of the rows, of targets that are classes.
+RowLosses row_losses(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
+  const Targets targets = read_targets("cross_entropy", target, logits, options.ignore_index, true);
+  return {fused_cross_entropy(logits, targets, options.label_smoothing, kNoReduction), targets.ids};
+}
+
 /// Returns the weights of classes in x's type, as they broadcast to x [n, classes, d…].
 Tensor class_column(const Tensor& weight, const Tensor& x) {
   Shape column{x.size(1)};
@@ -285,6 +292,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
   if (!one && !options.weight.defined()) {
     // The kernel takes logits of half types as they are, and its losses are float32: autocast need not cast the logits.
     const DType result = is_autocast_enabled() ? compute_dtype(logits.dtype()) : logits.dtype();
+    std::optional<detail::NoSuspendGuard> alone;
+    if (std::optional<Tensor> y = joined_cross_entropy(logits, target, options, result, row_losses, alone))
+      return *std::move(y);
     return call("cross_entropy", {logits, target}, {}, [&](const Tensor& logits, const Tensor& target) {
       // The targets are checked before anything is copied.
       const Targets targets = read_targets(op, target, logits, options.ignore_index, options.reduction != kMean);

@@ -358,6 +358,11 @@ std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> c
                         {RowGroup::Ref(group), 0, results});
 }
 
+std::vector<Tensor> scatter_numbers(const Tensor& vector, RowGroup* group) {
+  return recorded_parts("scatter_numbers", vector, static_cast<size_t>(vector.size(0)), {.each = 1}, true,
+                        InPlace::kBatchedRow, {RowGroup::Ref(group)});
+}
+
 // Nodes are marked as visited by a pass number, as in a backward pass.
 void relate_results(RowGroup* group, std::span<Node* const> gathers, std::span<const Tensor> wholes) {
   std::vector<RowGroup::Results> results(gathers.size());

@@ -27,6 +27,10 @@ Tensor gather_rows(std::span<const Tensor> parts, RowGroup* group = nullptr);
 std::vector<Tensor> scatter_rows(const Tensor& whole, std::span<const int64_t> counts, RowGroup* group = nullptr,
                                  RowGroup::Results results = RowGroup::kAllResults);
 
+/// The numbers of a vector as tensors without dimensions, under the same conditions. Number i is the result of the
+/// group's call i.
+std::vector<Tensor> scatter_numbers(const Tensor& vector, RowGroup* group);
+
 /// Lets the arguments of a group's calls have a gradient only where one of a result arrives that depends on them.
 /// `gathers` are the nodes of gather_rows, and wholes[k] is the result number k of all calls, not scattered yet.
 void relate_results(RowGroup* group, std::span<Node* const> gathers, std::span<const Tensor> wholes);

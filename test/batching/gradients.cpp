@@ -101,7 +101,7 @@ struct Net : nn::Module {
 
   /// A step from x, which changes with `which`. Some of what it computes may not be used.
   Tensor step(unsigned which, const Tensor& x, const Tensor& other) const {
-    switch (which % 14) {
+    switch (which % 16) {
       case 0: return mlp(x);
       case 1: return cell(x, which % 3 ? CellState{other, x} : CellState()).h;
       case 2: return cell(x, {other, x}).c;
@@ -111,10 +111,12 @@ struct Net : nn::Module {
       case 6: return lstm(x).state.c;
       case 7: return gru(std::vector<Tensor>{x, other}).h.select(0, 1).narrow(0, 1, 1);
       case 8: return x + crf(cat({x, other}), tensor({0, 2}));
-      case 9: return words(tensor({static_cast<int64_t>(which / 14 % 10)})) + x;
-      case 10: return sparse(tensor({static_cast<int64_t>(which / 14 % 10)})) * x;
+      case 9: return words(tensor({static_cast<int64_t>(which / 16 % 10)})) + x;
+      case 10: return sparse(tensor({static_cast<int64_t>(which / 16 % 10)})) * x;
       case 11: return which % 3 ? pair(x, other).h : pair(other, x).c;
       case 12: return matmul(x, w) + start;
+      case 13: return x + cross_entropy(cat({x, other, x}), tensor({0, -100, 3}), which / 16 % 2 ? kSum : kMean);
+      case 14: return x * cross_entropy(cat({other, x}), tensor({1, 2}), kNoReduction).unsqueeze(1).narrow(0, 0, 1);
       default: return gate(other, x);
     }
   }

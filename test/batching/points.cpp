@@ -293,7 +293,8 @@ TEST_CASE("a sequence, a list and a Ragged of several examples become one call")
         const Tensor x = full({2, 3}, 0.1 * i);
         if (i % 3 == 0) return std::vector{lstm(x).output};
         if (i % 3 == 1) return std::vector{lstm(std::vector{x, x}).output[1]};
-        return std::vector{lstm(Ragged::of({x, x})).output.values};
+        const Ragged both{full({4, 3}, 0.1 * i), Lengths::of(std::vector<int64_t>{2, 2})};
+        return std::vector{lstm(both).output.values};
       },
       &report);
   CHECK(groups(report, "LSTM") == 1);

@@ -7,6 +7,7 @@
 
 #include "reel/amp.h"
 #include "reel/autograd.h"
+#include "reel/batching.h"
 #include "reel/cuda.h"
 #include "reel/nn.h"
 #include "reel/ops.h"
@@ -389,6 +390,35 @@ TEST_CASE("a tree costs few kernels a node", "[cuda]") {
   UNSCOPED_INFO("4 leaves: " << few << ", 20 leaves: " << many);
   CHECK(few <= 35);
   CHECK(many - few <= 16 * 6);
+}
+
+TEST_CASE("what many examples of a map join, and their losses, cost no kernels of their own", "[cuda]") {
+  if (!cuda::is_available() || !simt::launches) return;
+  nn::Linear first(6, 4), second(6, 4);
+  first.to(kCUDA), second.to(kCUDA);
+  const Tensor x = randn({128, 6}, {.device = kCUDA}), targets = ones({256}, {.dtype = kInt64, .device = kCUDA});
+  for (const Reduction reduction : {kSum, kMean, kNoReduction})
+    for (const int64_t ignored : {-100, 3}) {
+      CAPTURE(static_cast<int>(reduction), ignored);
+      const auto launches_of = [&](int64_t examples) {
+        std::vector<int64_t> all;
+        for (int64_t i = 0; i < examples; ++i) all.push_back(i);
+        const auto loss = [&](int64_t i) {
+          const Tensor rows = x.narrow(0, 2 * i, 2), joined = cat({first(rows), second(rows)});
+          return cross_entropy(joined, targets.narrow(0, 4 * i, 4), {.ignore_index = ignored, .reduction = reduction});
+        };
+        return launched([&] {
+          first.zero_grad(), second.zero_grad();
+          const std::vector<Tensor> losses = batching::map(all, loss);
+          const Tensor whole = reduction == kNoReduction ? cat(losses) : stack(losses);
+          sum(whole * whole).backward();
+        });
+      };
+      const auto few = launches_of(8), many = launches_of(64);
+      UNSCOPED_INFO("8 examples: " << few << ", 64 examples: " << many);
+      CHECK(few <= 22);
+      CHECK(many <= few + 2);  // a launch copies up to 64 parts
+    }
 }
 
 TEST_CASE("gradients of weights see what was multiplied, whatever hooks change", "[cuda]") {
