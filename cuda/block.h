@@ -46,14 +46,16 @@ __device__ T shuffle_from(T value, int source) {
 }
 
 /// Where one launch works on many tensors, a range of blocks each: the index of the one that the calling block has,
-/// which is the last of the `count` whose range does not begin after it. A binary search; `capacity` is a power of two
-/// or one more.
-template <int capacity>
-__device__ int part_of_block(const int (&first_block)[capacity], int count) {
+/// which is the last of the `count` whose range does not begin after it. A binary search.
+__device__ inline int part_of_block(const int* first_block, int count) {
   const int block = static_cast<int>(blockIdx.x);
   int part = 0;
-  for (int step = capacity / 2; step > 0; step /= 2)
-    if (part + step < count && first_block[part + step] <= block) part += step;
+  for (int left = count; left > 1;) {
+    const int half = left / 2;
+    const bool after = first_block[part + half] <= block;
+    part += after ? half : 0;
+    left = after ? left - half : half;
+  }
   return part;
 }
 

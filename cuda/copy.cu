@@ -4,6 +4,7 @@
 #include "cuda/device.h"
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
+#include "cuda/pinned_scratch.h"
 #include "lib/base/per_thread.h"
 #include "lib/device/allocator.h"
 #include "lib/functors/number.h"
@@ -202,14 +203,15 @@ void upload(const View& from, const View& to) {
   // buffer; so does what is pinned, since the caller may change it next. Larger copies take long enough for the wait
   // not to matter.
   const size_t bytes = size_of_elements(from);
-  const bool staged = bytes <= kMaxStagedBytes && !capturing(), waits = pinned && !staged && !capturing();
+  if (bytes <= kMaxStagedBytes && !capturing()) {
+    const PinnedScratch staged(bytes);
+    std::memcpy(staged.data(), from.data, bytes);
+    return staged.copy_to(to.data, bytes);
+  }
+  const bool waits = pinned && !capturing();
   if (waits) check_wait("a copy from pinned memory that is not non_blocking");
-  void* const source = staged ? allocate_pinned(bytes) : from.data;
-  if (staged) std::memcpy(source, from.data, bytes);
-  const cudaError_t status = cudaMemcpyAsync(to.data, source, bytes, cudaMemcpyHostToDevice, stream());
-  if (status == cudaSuccess) note_copy(source);
-  if (staged) release_pinned(source);  // reused only after the event that note_copy recorded
-  check(status, "cudaMemcpyAsync");
+  CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, bytes, cudaMemcpyHostToDevice, stream()));
+  note_copy(from.data);
   if (waits) wait_for_gpu("a copy from pinned memory");
 }
 

@@ -312,8 +312,15 @@ void Joiner::add(const View& from) {
       return;
     }
   }
-  if (count_ == blocks_.size()) finish();
+  if (count_ == blocks_.size()) together_ ? keep() : finish();
   blocks_[count_++] = {from.data, to, rows_, bytes, bytes, step_, dtype_, dtype_};
+}
+
+void Joiner::keep() { many_.insert(many_.end(), blocks_.begin(), blocks_.begin() + std::exchange(count_, 0)); }
+void Joiner::finish_many() {
+  keep();
+  kernels_.copy_blocks(many_);
+  many_.clear();
 }
 
 void record_whole(const char* op, const Tensor& y, std::span<const Tensor> parts, bool drop_dim, RowGroup* group) {

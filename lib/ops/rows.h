@@ -54,7 +54,7 @@ void record_whole(const char* op, const Tensor& y, std::span<const Tensor> parts
                   RowGroup* group = nullptr);
 
 /// Writes tensors into each of `rows` rows of y, one after the other, in few copies: those that lie one after the other
-/// already go together.
+/// already go together, and on a GPU all of them: a launch takes longer than many copies.
 class Joiner {
  public:
   /// `strides` are those of a tensor's place in y.
@@ -64,6 +64,7 @@ class Joiner {
         dtype_(view_of(y).dtype),
         rows_(rows),
         step_(rows ? view_of(y).numel / rows * size_of(dtype_) : 0),
+        together_(!view_of(y).host),
         to_(view_of(y).as<char>()) {}
   /// Writes the next tensor; `from` must live until finish().
   void add(const View& from);
@@ -71,17 +72,22 @@ class Joiner {
   void skip(int64_t numel) { to_ += numel * size_of(dtype_); }
   /// To be called after the last.
   void finish() {
+    if (!many_.empty()) return finish_many();
     if (count_) kernels_.copy_blocks({blocks_.data(), std::exchange(count_, 0)});
   }
 
  private:
+  void keep();
+  void finish_many();
   const KernelTable& kernels_;
   const Strides strides_;
   const DType dtype_;
   const int64_t rows_, step_;
+  const bool together_;
   char* to_;
   std::array<BlockCopy, 64> blocks_;
   size_t count_ = 0;
+  std::vector<BlockCopy> many_;  // that came before those in blocks_
 };
 
 }  // namespace reel::detail

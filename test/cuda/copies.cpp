@@ -112,3 +112,29 @@ TEST_CASE("a captured graph copies from and to pinned memory in each replay", "[
   }
   CHECK_THROWS_WITH(graph.capture([&] { out.copy_(x); }), Contains("cannot be captured"));
 }
+
+TEST_CASE("any number of parts is joined, of any size", "[cuda]") {
+  if (!cuda::is_available()) return;
+  for (const DType dtype : {kFloat32, kUInt8, kFloat16})
+    for (const size_t count : {3, 16, 17, 128, 129, 512, 513, 1600, 3000}) {
+      CAPTURE(dtype, count);
+      std::vector<Tensor> parts, on_cpu;
+      for (size_t i = 0; i < count; ++i) {
+        const int64_t rows = i % 97 == 5 ? 1500 : static_cast<int64_t>(i % 3);  // some of none, some of several blocks
+        on_cpu.push_back(remainder(arange(rows * 3, {.dtype = kInt64, .device = kCPU}) + static_cast<int64_t>(i), 251)
+                             .to(dtype)
+                             .view({rows, 3}));
+        parts.push_back(on_cpu.back().to(kCUDA));
+      }
+      const Tensor expected = cat(on_cpu);
+      CHECK(equal(cat(parts).to(kCPU), expected));
+      CHECK(equal(cat(parts, 0).t().to(kCPU), expected.t()));
+      if (dtype != kFloat32 || count % 2) continue;
+      Tensor y = zeros(expected.shape(), {.dtype = dtype, .device = kCUDA});
+      cuda::Graph graph;
+      graph.capture([&] { y.copy_(cat(parts)); });
+      parts[1].add_(1), on_cpu[1].add_(1);
+      graph.replay();
+      CHECK(equal(y.to(kCPU), cat(on_cpu)));
+    }
+}

@@ -65,6 +65,21 @@ TEST_CASE("an op calls CUDA for its kernel alone, however large its result", "[c
   CHECK(called([&] { sum(rows, 1); }) == 1);
 }
 
+TEST_CASE("parts are joined by one launch, and few calls of CUDA", "[cuda]") {
+  if (!cuda::is_available() || !simt::launches) return;
+  for (const size_t count : {2, 65, 512, 513, 3000}) {
+    CAPTURE(count);
+    const std::vector<Tensor> parts(count, ones({1, 300}, {.device = kCUDA}));
+    CHECK(launched([&] { cat(parts); }) == 1);
+    // More than an argument describes: whether its memory is in use, a copy, its event and the launch.
+    if (counts_calls())
+      CHECK(called([&] {
+              cat(parts);
+              cuda::synchronize();
+            }) == (count <= 512 ? 2 : 5));
+  }
+}
+
 TEST_CASE("a capture asks once for what a kernel needs", "[cuda]") {
   if (!cuda::is_available() || !simt::driver_calls) return;
   const Tensor x = ones({100}, {.device = kCUDA});

@@ -157,6 +157,7 @@ void plans_that_failed_are_made_anew() {
 }
 
 void launches_have_limits() {
+  static_assert(simt::argument_bytes<char, double, char>() == 17 && simt::argument_bytes<>() == 0);  // 32,764 at most
   const cudaStream_t stream = make_stream();
   float* const to = make<float>(1024, stream);
   const auto status = [&](dim3 grid, dim3 block, size_t shared = 0) {

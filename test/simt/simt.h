@@ -58,8 +58,18 @@ unsigned long long launches();
 unsigned long long driver_calls();
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, size_t shared);
 
+/// Returns the size of a kernel's arguments, each of which lies where its alignment allows.
+template <class... P>
+constexpr size_t argument_bytes() {
+  size_t bytes = 0;
+  ((bytes = (bytes + alignof(P) - 1) / alignof(P) * alignof(P) + sizeof(P)), ...);
+  return bytes;
+}
+inline constexpr size_t kMaxArgumentBytes = 32764;  // of a GPU from compute capability 7.0 on, by CUDA 12.1 or later
+
 template <class... P, class... A>
 cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream, A&&... args) {
+  static_assert(argument_bytes<P...>() <= kMaxArgumentBytes, "a kernel has more arguments than a GPU takes");
   const void* const address = reinterpret_cast<const void*>(kernel);
   const cudaError_t status = check_launch(address, grid, block, shared);
   if (status != cudaSuccess) return status;
