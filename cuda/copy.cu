@@ -4,6 +4,7 @@
 #include "cuda/device.h"
 #include "cuda/elementwise.h"
 #include "cuda/kernels.h"
+#include "cuda/pending_uploads.h"
 #include "cuda/pinned_scratch.h"
 #include "lib/base/per_thread.h"
 #include "lib/device/allocator.h"
@@ -182,18 +183,24 @@ void fill_from(const View& from, const View& to) {
 }
 
 constexpr size_t kMaxStagedBytes = size_t{16} << 20;
-void upload(const View& from, const View& to) {
+/// Copies from the host. With `may_wait` few bytes are copied when the stream is next used (upload_small).
+void upload(const View& from, const View& to, bool may_wait) {
+  if (size_of_elements(to) <= PendingUploads::kMaxBytes && to.contiguous && !capturing() && !refreshing) {
+    alignas(8) unsigned char elements[PendingUploads::kMaxBytes];
+    cpu_kernels().copy(from, contiguous_like(to, elements, true));
+    return upload_small(to.data, elements, size_of_elements(to), may_wait);
+  }
   if (from.numel == 1) return fill_from(from, to);
   if (!from.contiguous) {
     const HostMemory memory(size_of_elements(from));
     const View packed = contiguous_like(from, memory.data(), true);
     cpu_kernels().copy(from, packed);
-    return upload(packed, to);
+    return upload(packed, to, false);
   }
   if (!to.contiguous || from.dtype != to.dtype) {
     const Scratch<unsigned char> memory(static_cast<int64_t>(size_of_elements(from)));
     const View packed = contiguous_like(from, memory.data(), false);
-    upload(from, packed);
+    upload(from, packed, false);
     return copy_on_device(packed, to);
   }
   const bool pinned = is_pinned(from.data);
@@ -243,11 +250,13 @@ void download(const View& from, const View& to) {
   if (slot != to.data) std::memcpy(to.data, slot, bytes);
 }
 
-void copy(const View& from, const View& to) {
+void copy(const View& from, const View& to, bool may_wait) {
   if (to.numel == 0) return;
   if (to.host) return download(from, to);
-  from.host ? upload(from, to) : copy_on_device(from, to);
+  from.host ? upload(from, to, may_wait) : copy_on_device(from, to);
 }
+/// This is the table's. Kernels that copy do not let it wait: they may have got the stream's handle before.
+void copy(const View& from, const View& to) { copy(from, to, true); }
 
 // ---- between devices ------------------------------------------------------------------------------------------------
 
@@ -287,7 +296,7 @@ void copy_from(int source, const View& from, const View& to) {
     }
     enable_peer_access(device, source);
     check(order(receiver, sender), "an event of the target");
-    CUDA_CHECK(cudaMemcpyPeerAsync(there.data, target, here.data, source, bytes, sender.stream));
+    CUDA_CHECK(cudaMemcpyPeerAsync(there.data, target, here.data, source, bytes, sender.handle()));
     check(order(sender, receiver), "an event of the source");
   }
   if (received) copy_on_device(there, to);
@@ -323,7 +332,7 @@ void where(const View& condition, const View& a, const View& b, const View& y) {
 Contiguous::Contiguous(const View& view) : view_(view) {
   if (view.contiguous && !view.host) return;
   view_ = contiguous_like(view, allocate(size_of_elements(view), &block_), false);
-  copy(view, view_);
+  copy(view, view_, false);
 }
 Contiguous::~Contiguous() {
   if (block_) release(block_);
@@ -336,7 +345,7 @@ ContiguousOutput::~ContiguousOutput() {
   if (block_) release(block_);
 }
 void ContiguousOutput::store() const {
-  if (block_) copy(view_, y_);
+  if (block_) copy(view_, y_, false);
 }
 
 void install_copy(KernelTable& table) {

@@ -5,6 +5,7 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "cuda/pending_uploads.h"
 #include "cuda/runtime.h"
 #include "lib/device/device.h"
 
@@ -58,15 +59,36 @@ void abandon(MemoryPool* pool);
 struct CudaStream final : DeviceStream {
   DeviceState& state;
   MemoryPool* const pool;
-  cudaStream_t stream = nullptr;
   const bool for_captures;           // used for captures only
   std::weak_ptr<CudaStream> holder;  // the handles that refer to it; empty for a device's main stream
+  PendingUploads uploads{*this};
 
   CudaStream(DeviceState& on, bool for_captures);
   int device() const override;
   void synchronize() override;
   bool query() override;
-  void* native() override { return stream; }
+  void* native() override {
+    exposed_ = true;
+    return handle();
+  }
+  /// Returns the CUDA stream for work that comes after all that it has been given, pending uploads included.
+  cudaStream_t handle() {
+    check(uploads.flush(), "a launch of small copies to the GPU");
+    return stream_;
+  }
+  /// Does the same where an Error has no place to go.
+  cudaStream_t try_handle() noexcept {
+    uploads.flush();
+    return stream_;
+  }
+  /// Returns it while uploads may be pending.
+  cudaStream_t raw() const { return stream_; }
+  /// Returns whether a program has got the handle. It may use it without our knowing, so no uploads are left pending.
+  bool is_exposed() const { return exposed_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  std::atomic<bool> exposed_ = false;
 };
 
 /// Never destroyed: tensors in static storage are released after other static objects are destroyed.

@@ -151,7 +151,7 @@ void CudaGraph::replay() {
     if (!first) refresh();  // the first has what the capture has drawn
     write_arguments(capture);
   }
-  CUDA_CHECK(cudaGraphLaunch(graph, here.stream));
+  CUDA_CHECK(cudaGraphLaunch(graph, here.handle()));
   replayed = true;
   for (const auto& hook : capture.hooks) hook->after_replay();
 }

@@ -61,11 +61,11 @@ MemoryBlock* take_free(DeviceState& state, MemoryBlock** list, size_t bytes) {
 
 /// Gives the large blocks in free lists back to the driver.
 void free_kept(DeviceState& state) {
-  for (const CudaStream* stream : state.streams)
+  for (CudaStream* stream : state.streams)
     for (int c = class_of(kSmall) + 1; c < kClasses; ++c)
       while (MemoryBlock* block = stream->pool->free[c]) {
         stream->pool->free[c] = block->next;
-        cudaFreeAsync(block->data, stream->stream);
+        cudaFreeAsync(block->data, stream->try_handle());
         state.kept -= static_cast<int64_t>(block->bytes);
         block->next = std::exchange(state.spare, block);
       }
@@ -76,18 +76,19 @@ void free_kept(DeviceState& state) {
 void reclaim(DeviceState& state) {
   const RelaxedCaptureGuard guard;
   free_kept(state);
-  for (const CudaStream* stream : state.streams) cudaStreamSynchronize(stream->stream);
+  for (CudaStream* stream : state.streams) cudaStreamSynchronize(stream->try_handle());
   cudaMemPoolTrimTo(state.memory, 0);
 }
 
+/// Uploads that are pending need not be made first: they are to other memory, since what is freed is freed after them.
 void* from_driver(CudaStream& stream, size_t bytes) {
   DeviceState& state = stream.state;
   void* data = nullptr;
-  cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, state.memory, stream.stream);
+  cudaError_t status = cudaMallocFromPoolAsync(&data, bytes, state.memory, stream.raw());
   if (status == cudaErrorMemoryAllocation) {  // what was freed but not yet reached may be enough
     cudaGetLastError();
     reclaim(state);
-    status = cudaMallocFromPoolAsync(&data, bytes, state.memory, stream.stream);
+    status = cudaMallocFromPoolAsync(&data, bytes, state.memory, stream.raw());
   }
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -107,7 +108,7 @@ void* from_driver(CudaStream& stream, size_t bytes) {
 void* for_graph(MemoryPool& pool, size_t bytes) {
   const RelaxedCaptureGuard guard;
   void* data = from_driver(*pool.stream, bytes);
-  CUDA_CHECK(cudaStreamSynchronize(pool.stream->stream));
+  CUDA_CHECK(cudaStreamSynchronize(pool.stream->handle()));
   pool.from_driver.push_back(data);
   return data;
 }
@@ -143,7 +144,7 @@ void wait_for(const std::vector<CudaStream*>& users, CudaStream& stream) {
 void give_back(MemoryPool* pool) {
   const DeviceGuard guard(pool->stream->state.index);
   wait_for(pool->users, *pool->stream);
-  for (void* data : pool->from_driver) cudaFreeAsync(data, pool->stream->stream);
+  for (void* data : pool->from_driver) cudaFreeAsync(data, pool->stream->try_handle());
   for (MemoryBlock*& list : pool->free)
     while (list) delete std::exchange(list, list->next);
   delete pool;
@@ -197,7 +198,7 @@ void release(MemoryBlock* block) {
     if (large) state.kept += bytes;
   } else {
     const DeviceGuard guard(state.index);
-    cudaFreeAsync(block->data, stream.stream);
+    cudaFreeAsync(block->data, stream.try_handle());
   }
   block->next = std::exchange(*list, block);
   if (--pool.live == 0 && pool.abandoned) give_back(&pool);

@@ -179,7 +179,7 @@ void prepare_kernel(const void* kernel, bool large) {
 
 /// Its device is current.
 CudaStream::CudaStream(DeviceState& on, bool captures) : state(on), pool(new MemoryPool(this)), for_captures(captures) {
-  CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   std::lock_guard lock(state.mutex);
   if (!captures) state.streams.push_back(this);
 }
@@ -206,7 +206,7 @@ int CudaRuntime::current_device() {
   return device.type == DeviceType::kCUDA ? device.index : 0;
 }
 
-cudaStream_t stream() { return current_stream(std::max(current.device, 0)).stream; }
+cudaStream_t stream() { return current_stream(std::max(current.device, 0)).handle(); }
 
 // ---- waiting --------------------------------------------------------------------------------------------------------
 
@@ -247,6 +247,10 @@ void CudaRuntime::synchronize(int device) {
   const DeviceGuard guard(device);
   {
     const std::unique_lock lock(state.captures);  // it would break the capture
+    {
+      const std::lock_guard streams_lock(state.mutex);
+      for (CudaStream* stream : state.streams) stream->handle();
+    }
     CUDA_CHECK(cudaDeviceSynchronize());
   }
   throw_reported(state);
@@ -313,12 +317,12 @@ int CudaRuntime::set_current_stream(DeviceStream& stream, int device) {
 int CudaStream::device() const { return state.index; }
 void CudaStream::synchronize() {
   const DeviceGuard guard(state.index);
-  CUDA_CHECK(cudaStreamSynchronize(stream));
+  CUDA_CHECK(cudaStreamSynchronize(handle()));
   throw_reported(state);
 }
 bool CudaStream::query() {
   const DeviceGuard guard(state.index);
-  const cudaError_t status = cudaStreamQuery(stream);
+  const cudaError_t status = cudaStreamQuery(handle());
   if (status == cudaErrorNotReady) return cudaGetLastError(), false;
   return check(status, "cudaStreamQuery"), true;
 }
@@ -342,9 +346,11 @@ void return_event(DeviceState& state, cudaEvent_t event) {
 }
 cudaError_t order(CudaStream& before, CudaStream& after) {
   const DeviceGuard guard(before.state.index);
+  for (CudaStream* stream : {&before, &after})
+    if (const cudaError_t status = stream->uploads.flush(); status != cudaSuccess) return status;
   const cudaEvent_t event = take_event(before.state);
-  cudaError_t status = cudaEventRecord(event, before.stream);
-  if (status == cudaSuccess) status = cudaStreamWaitEvent(after.stream, event, 0);
+  cudaError_t status = cudaEventRecord(event, before.raw());
+  if (status == cudaSuccess) status = cudaStreamWaitEvent(after.raw(), event, 0);
   return_event(before.state, event);
   return status;
 }
@@ -369,12 +375,12 @@ struct CudaEvent final : DeviceEvent {
     device = stream.device();
     const DeviceGuard guard(device);
     if (!event) CUDA_CHECK(cudaEventCreateWithFlags(&event, timing ? cudaEventDefault : cudaEventDisableTiming));
-    CUDA_CHECK(cudaEventRecord(event, static_cast<CudaStream&>(stream).stream));
+    CUDA_CHECK(cudaEventRecord(event, static_cast<CudaStream&>(stream).handle()));
   }
   void wait(DeviceStream& stream) override {
     if (!event) return;
     const DeviceGuard guard(stream.device());
-    CUDA_CHECK(cudaStreamWaitEvent(static_cast<CudaStream&>(stream).stream, event, 0));
+    CUDA_CHECK(cudaStreamWaitEvent(static_cast<CudaStream&>(stream).handle(), event, 0));
   }
   void synchronize() override {
     if (!event) return;

@@ -8,6 +8,7 @@
 #include "lib/autograd/saved_log.h"
 #include "lib/autograd/tape.h"
 #include "lib/base/per_thread.h"
+#include "lib/device/pending_uploads.h"
 #include "lib/ops/rows.h"
 
 namespace reel::batching::internal {
@@ -162,6 +163,7 @@ FiberScheduler::FiberScheduler(Report* report)
 
 FiberScheduler::~FiberScheduler() {
   exchange_fiber_waits(before_);
+  flush_pending_uploads();
   if (report_) report_->seconds += seconds(profile::now() - began_);
   trim_idle(page_faults() - faults_);
 }

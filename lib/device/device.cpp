@@ -7,10 +7,12 @@
 #include "lib/base/lazy.h"
 #include "lib/device/allocator.h"
 #include "lib/device/kernels/table.h"
+#include "lib/device/pending_uploads.h"
 
 namespace reel {
 
 constinit thread_local GraphCapture* current_capture = nullptr;
+constinit thread_local detail::Flush detail::flush_pending = nullptr;
 
 uint64_t GraphCapture::next_id() {
   static std::atomic<uint64_t> last{0};

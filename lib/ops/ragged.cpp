@@ -14,7 +14,7 @@ struct Lengths::Copy {
   const int kind;
   const Tensor values;
   // Of a GPU: the stream that has made it, and when.
-  void* stream = nullptr;
+  const DeviceStream* stream = nullptr;
   std::unique_ptr<DeviceEvent> made;
   Copy* next = nullptr;
 
@@ -22,7 +22,7 @@ struct Lengths::Copy {
     const Device device = values.device();
     if (device == kCPU) return;
     const std::shared_ptr<DeviceStream> now = runtime(device).current_stream(device.index);
-    stream = now->native();
+    stream = now.get();
     made = runtime(device).new_event(false);
     made->record(*now);
   }
@@ -31,7 +31,7 @@ struct Lengths::Copy {
     if (!made) return values;
     const Device device = values.device();
     const std::shared_ptr<DeviceStream> now = runtime(device).current_stream(device.index);
-    if (now->native() == stream) return values;
+    if (now.get() == stream) return values;
     if (capturing()) {
       current_capture->run_outside([&] { get(); });
       return values;

@@ -1,10 +1,15 @@
 // Copies between host and GPU: when they have read and written what, with pinned memory and without.
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <numeric>
+#include <thread>
 #include <vector>
 
 #include "reel/autograd.h"
+#include "reel/batching.h"
 #include "reel/cuda.h"
 #include "reel/ops.h"
+#include "reel/random.h"
 
 using namespace reel;
 using Catch::Matchers::Contains;
@@ -137,4 +142,131 @@ TEST_CASE("any number of parts is joined, of any size", "[cuda]") {
       graph.replay();
       CHECK(equal(y.to(kCPU), cat(on_cpu)));
     }
+}
+
+// ---- small copies that wait for others, inside of batching::map -----------------------------------------------------
+
+namespace {
+
+/// Runs work(i) as 40 examples of one map, which all go on after a call that they make together.
+template <class F>
+void as_examples(const F& work) {
+  std::vector<int64_t> numbers(40);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const auto together = batching::rows("together", [](const Tensor& x) { return x + 1; });
+  batching::map(numbers, [&](int64_t i) {
+    work(i);
+    together(zeros({1, 1}, {.device = kCPU}));
+    return 0;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("small copies of a map's examples have been made when anything reads them", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const auto twice = batching::rows("twice", [](const Tensor& x) { return x * 2; });
+  std::vector<int64_t> numbers(3000);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const auto results = batching::map(
+      numbers,
+      [&](int64_t i) {
+        const Tensor wide = tensor({double(i), 1.5, -2.0}).to(kFloat16).to(kCUDA);  // which is converted and odd
+        Tensor turned = zeros({3, 2}, kOnGpu).t();
+        turned.copy_(arange(6, {.dtype = kFloat32, .device = kCPU}).view({2, 3}));
+        CHECK(all(turned.to(kCPU) == arange(6, {.device = kCPU}).view({2, 3})).item<bool>());
+        const Tensor y = twice(tensor({i}, kOnGpu));
+        if (i % 100 == 0) CHECK(wide[2].to(kFloat32).item<float>() == -2);
+        return y + wide[1].to(kInt64);
+      },
+      {.window = 2000});
+  for (const int64_t i : numbers) CHECK(results[static_cast<size_t>(i)].item<int64_t>() == 2 * i + 1);
+}
+
+TEST_CASE("small copies to one place are made in their order, whatever its memory has been before", "[cuda]") {
+  if (!cuda::is_available()) return;
+  std::vector<Tensor> kept;
+  Tensor target = zeros({40, 3}, kOnGpu);
+  as_examples([&](int64_t i) {
+    Tensor row = target[i];
+    for (float value : {1.f, 2.f, 3.f}) row.copy_(tensor({value, value, value}, {.device = kCPU}));
+    row[1].copy_(tensor(7.f, {.device = kCPU}));
+    for (int k = 0; k < 3; ++k) tensor({i}, kOnGpu);  // whose memory is used again at once
+    const Tensor filled = full({1}, i, kOnGpu);       // maybe there
+    tensor({-i}, kOnGpu);
+    kept.push_back(tensor({100 + i}, kOnGpu));
+    CHECK(filled.item<int64_t>() == i);
+  });
+  for (int64_t i = 0; i < 40; ++i) {
+    CHECK(target[i].to_vector<float>() == std::vector<float>{3, 7, 3});
+    CHECK(kept[static_cast<size_t>(i)].item<int64_t>() == 100 + i);
+  }
+}
+
+TEST_CASE("small copies that wait are before whatever their stream is ordered before", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const cuda::Stream side;
+  cuda::Graph graph;
+  Tensor in = zeros({1}, kOnGpu), out = zeros({1}, kOnGpu);
+  graph.capture([&] { out.copy_(in * 2); });
+  Tensor elsewhere;
+  if (cuda::device_count() > 1) elsewhere = full({2}, -9, {.dtype = kInt64, .device = Device{DeviceType::kCUDA, 1}});
+  as_examples([&](int64_t i) {
+    const Tensor x = tensor({i, -i}, kOnGpu);
+    switch (i % 6) {
+      case 0: {  // an event
+        cuda::Event event;
+        event.record();
+        event.wait(side);
+        const cuda::StreamGuard guard(side);
+        CHECK((x + 1).to_vector<int64_t>() == std::vector<int64_t>{i + 1, 1 - i});
+        break;
+      }
+      case 1: {  // a thread that the host orders after this one
+        std::vector<int64_t> found;
+        std::thread([&] { found = (x + 1).to_vector<int64_t>(); }).join();
+        CHECK(found == std::vector<int64_t>{i + 1, 1 - i});
+        break;
+      }
+      case 2: {  // a graph
+        in.copy_(tensor({float(i)}, {.device = kCPU}));
+        graph.replay();
+        CHECK(out.item<float>() == float(2 * i));
+        break;
+      }
+      case 3: {  // a copy that does not wait, and a query
+        const Tensor there = x.to(kCPU, {.non_blocking = true});
+        while (!cuda::Stream::current().query()) cuda::Stream::current().synchronize();
+        CHECK(there.to_vector<int64_t>() == std::vector<int64_t>{i, -i});
+        break;
+      }
+      case 4: {  // another GPU, which writes to the same place
+        if (!elsewhere.defined()) break;
+        Tensor(x).copy_(elsewhere);
+        CHECK(x.to_vector<int64_t>() == std::vector<int64_t>{-9, -9});
+        break;
+      }
+      default: {  // memory that another thread releases and fills
+        Tensor late = tensor({i, i, i}, kOnGpu), next;
+        std::thread([&] {
+          late.reset();
+          next = full({3}, -5, {.dtype = kInt64, .device = kCUDA});
+        }).join();
+        CHECK(next.to_vector<int64_t>() == std::vector<int64_t>{-5, -5, -5});
+      }
+    }
+  });
+}
+
+TEST_CASE("maps of several threads make their small copies on one stream", "[cuda]") {
+  if (!cuda::is_available()) return;
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < 5; ++round)
+        as_examples([&](int64_t i) { wrong += (tensor({i + t}, kOnGpu) * 2).item<int64_t>() != 2 * (i + t); });
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
 }

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <string>
 
 #include "reel/amp.h"
@@ -78,6 +79,42 @@ TEST_CASE("parts are joined by one launch, and few calls of CUDA", "[cuda]") {
               cuda::synchronize();
             }) == (count <= 512 ? 2 : 5));
   }
+}
+
+TEST_CASE("few numbers go to a GPU by one launch, those of a map's examples together", "[cuda]") {
+  if (!cuda::is_available() || !simt::launches) return;
+  const std::vector<float> numbers{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+  CHECK(launched([&] { tensor(5, {.device = kCUDA}); }) == 1);
+  CHECK(launched([&] { tensor(numbers, {.device = kCUDA}); }) == 1);
+  if (counts_calls()) CHECK(called([&] { tensor(numbers, {.device = kCUDA}); }) == 1);
+  const auto twice = batching::rows("twice", [](const Tensor& x) { return x * 2; });
+  std::vector<int64_t> examples(1000);
+  std::iota(examples.begin(), examples.end(), 0);
+  const auto map = [&] {
+    return batching::map(examples, [&](int64_t i) { return twice(tensor({i}, {.device = kCUDA})); }, {.window = 1000});
+  };
+  CHECK(launched(map) == 3);  // the numbers, their rows together, twice them
+  const auto results = map();
+  for (const int64_t i : examples) CHECK(results[static_cast<size_t>(i)].item<int64_t>() == 2 * i);
+  // A program that calls CUDA on the stream finds them there.
+  const auto each = [&] { batching::map(examples, [](int64_t i) { return tensor({i}, {.device = kCUDA}); }); };
+  const auto now = [&](const auto& work) {
+    const auto before = simt::launches();
+    work();
+    return simt::launches() - before;
+  };
+  CHECK(now(each) == 1);
+  batching::map(examples, [&](int64_t i) {
+    const Tensor x = tensor({i}, {.device = kCUDA});
+    if (i % 100 == 99)
+      CHECK(now([&] { i % 200 == 99 ? cuda::synchronize() : cuda::Stream::current().synchronize(); }) == 1);
+    return x;
+  });
+  cuda::Stream side;
+  const cuda::StreamGuard guard(side);
+  CHECK(now(each) == 1);
+  side.native();
+  CHECK(now(each) == 1000);
 }
 
 TEST_CASE("a capture asks once for what a kernel needs", "[cuda]") {
