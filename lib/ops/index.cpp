@@ -11,12 +11,14 @@ namespace reel {
 
 // ---- checks ---------------------------------------------------------------------------------------------------------
 
+// Ids of the host's go to x's GPU by one copy, which does not wait, so that programs need not move them.
 Tensor to_ids(const char* op, const Tensor& x, const Tensor& ids) {
   const DType dtype = view_of(ids, op).dtype;
   REEL_CHECK(dtype == kInt64 || dtype == kInt32 || dtype == kUInt8, op,
              ": indices must be int64 (or int32 or uint8), got ", dtype, "; to(kInt64) converts");
-  REEL_CHECK(ids.device() == x.device(), op, ": the tensor is on ", x.device(), ", its indices on ", ids.device());
-  return ids.to(kInt64);
+  const Device from = ids.device(), to = x.device();
+  REEL_CHECK(from == to || from == kCPU, op, ": the tensor is on ", to, ", its indices on ", from);
+  return ids.to(kInt64).to(to);
 }
 
 void check_range(const char* op, const Tensor& ids, int64_t low, int64_t size, int dim) {

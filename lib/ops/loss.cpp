@@ -65,7 +65,7 @@ Targets read_targets(const char* op, const Tensor& target, const Tensor& scores,
   const bool one_row = shape.size() == 1, flat = shape.size() <= 2;
   const int64_t classes = shape[one_row ? 0 : 1], n = one_row ? 1 : shape[0];
   Tensor ids = as_ids(op, target);
-  if (TensorImpl::of(target)->is_wrapped_number) ids = ids.to(scores.device());
+  if (ids.device() == kCPU) ids = ids.to(scores.device());
   check_device(op, scores, {&ids});
   const Shape& given = view_of(ids).shape;
   bool fits = flat ? given.size() <= 1 && view_of(ids).numel == n : given.size() == shape.size() - 1 && given[0] == n;

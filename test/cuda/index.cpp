@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <functional>
 #include <random>
+#include <vector>
 
 #include "lib/device/kernels/copy.h"
 #include "lib/device/kernels/embedding_bag.h"
 #include "lib/device/kernels/enums.h"
 #include "lib/tensor/tensor_impl.h"
+#include "reel/autograd.h"
 #include "reel/cuda.h"
 #include "reel/ops.h"
 #include "reel/random.h"
@@ -517,4 +520,72 @@ TEST_CASE("cuda: random numbers are the CPU's", "[cuda]") {
       gpu.multinomial(9, offset, sums.on_gpu(), drawn.on_gpu());
       REQUIRE(same(drawn));
     }
+}
+
+TEST_CASE("ids and targets of the host's go to the GPU of what they index, without a wait", "[cuda]") {
+  if (!cuda::is_available()) return;
+  const Tensor table = randn({7, 5}, {.device = kCUDA}), weight = rand({5}, {.device = kCUDA}) + 0.5;
+  const Tensor images = randn({2, 5, 3}, {.device = kCUDA});
+  for (const DType dtype : {kInt64, kInt32, kUInt8}) {
+    CAPTURE(dtype);
+    const auto ids_of = [&](std::vector<int64_t> ids) { return tensor(ids, {.device = kCPU}).to(dtype); };
+    const Tensor ids = ids_of({3, 6, 0, 3}), classes = ids_of({4, 0, 2, 1, 1, 4, 3}), one = ids_of({2}).squeeze(0);
+    const Tensor of_elements = ids_of({3, 6, 0, 3, 1, 1, 2, 0, 5, 4}).view({2, 5}),
+                 pixels = ids_of({4, 0, 2, 1, 1, 3}).view({2, 3});
+    struct Case {
+      const char* op;
+      std::function<Tensor(const Tensor& x, Device where)> run;
+    };
+    const std::vector<Case> cases = {
+        {"embedding", [&](const Tensor& x, Device to) { return embedding(x, ids.to(to)); }},
+        {"sparse embedding", [&](const Tensor& x, Device to) { return embedding(x, ids.to(to), true); }},
+        {"embedding_bag", [&](const Tensor& x, Device to) { return embedding_bag(x, of_elements.to(to)); }},
+        {"index_select", [&](const Tensor& x, Device to) { return index_select(x, 0, ids.to(to)); }},
+        {"index_select of columns", [&](const Tensor& x, Device to) { return index_select(x, 1, classes.to(to)); }},
+        {"x[ids]", [&](const Tensor& x, Device to) { return x.index({ids.to(kInt64).to(to)}); }},
+        {"gather", [&](const Tensor& x, Device to) { return gather(x, 0, of_elements.to(to)); }},
+        {"take", [&](const Tensor& x, Device to) { return take(x, of_elements.to(to)); }},
+        {"index_add", [&](const Tensor& x, Device to) { return index_add(x, 0, ids.to(to), x.narrow(0, 0, 4)); }},
+        {"nll_loss", [&](const Tensor& x, Device to) { return nll_loss(x, classes.to(to)); }},
+        {"nll_loss with weights",
+         [&](const Tensor& x, Device to) { return nll_loss(x, classes.to(to), {.weight = weight}); }},
+        {"nll_loss of one row", [&](const Tensor& x, Device to) { return nll_loss(x[0], one.to(to)); }},
+        {"cross_entropy", [&](const Tensor& x, Device to) { return cross_entropy(x, classes.to(to)); }},
+        {"cross_entropy of a sum", [&](const Tensor& x, Device to) { return cross_entropy(x, classes.to(to), kSum); }},
+        {"cross_entropy that ignores",
+         [&](const Tensor& x, Device to) { return cross_entropy(x, classes.to(to), {.ignore_index = 1}); }},
+        {"cross_entropy with weights",
+         [&](const Tensor& x, Device to) { return cross_entropy(x, classes.to(to), {.weight = weight}); }},
+        {"smooth cross_entropy",
+         [&](const Tensor& x, Device to) {
+           return cross_entropy(x, classes.to(to), {.weight = weight, .label_smoothing = 0.1});
+         }},
+        {"cross_entropy of images",
+         [&](const Tensor& x, Device to) { return cross_entropy(images * x[0][0], pixels.to(to)); }},
+    };
+    for (const Case& c : cases) {
+      CAPTURE(c.op);
+      struct Result {
+        Tensor x, y;
+      };
+      const auto result = [&](Device to) {
+        const Tensor x = table.clone().requires_grad_(), y = c.run(x, to);
+        sum(y * y).backward();
+        return Result{x, y};
+      };
+      const Result there = result(kCUDA);
+      cuda::set_sync_debug_mode(cuda::SyncDebugMode::kError);
+      Result here;
+      CHECK_NOTHROW(here = result(kCPU));
+      cuda::set_sync_debug_mode(cuda::SyncDebugMode::kDefault);
+      REQUIRE(here.y.defined());
+      CHECK(equal(here.y, there.y));
+      CHECK(allclose(here.x.grad(), there.x.grad()));
+    }
+  }
+  const Tensor here = tensor({0, 1}, {.device = kCUDA});
+  CHECK_THROWS_WITH(index_select(zeros({3, 2}, {.device = kCPU}), 0, here), Catch::Contains("its indices on cuda:0"));
+  CHECK_THROWS_WITH(nll_loss(zeros({2, 2}, {.device = kCPU}), here), Catch::Contains("cuda:0"));
+  index_select(table, 0, tensor({0, 7}, {.device = kCPU}));
+  CHECK_THROWS_WITH(cuda::synchronize(), Catch::Contains("index_select: index 7 is out of range [0, 7)"));
 }

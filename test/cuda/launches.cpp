@@ -117,6 +117,26 @@ TEST_CASE("few numbers go to a GPU by one launch, those of a map's examples toge
   CHECK(now(each) == 1000);
 }
 
+TEST_CASE("ids of the host's are gathered there, and go to a GPU in one copy", "[cuda]") {
+  if (!cuda::is_available() || !simt::launches) return;
+  const Tensor table = arange(60, {.dtype = kFloat32, .device = kCPU}).view({20, 3}).to(kCUDA);
+  const auto look_up = batching::rows("look_up", [&](const Tensor& ids) { return index_select(table, 0, ids); });
+  std::vector<int64_t> examples(1000);
+  std::iota(examples.begin(), examples.end(), 0);
+  const auto map = [&] {
+    return batching::map(examples, [&](int64_t i) { return look_up(tensor({i % 20}, {.device = kCPU})); },
+                         {.window = 1000});
+  };
+  CHECK(launched(map) == 1);
+  if (counts_calls())
+    CHECK(called([&] {
+            map();
+            cuda::synchronize();
+          }) == 5);  // whether the copy's memory is in use, the copy, its event, a launch
+  const auto results = map();
+  for (const int64_t i : examples) CHECK(results[static_cast<size_t>(i)][0][1].item<float>() == float(i % 20 * 3 + 1));
+}
+
 TEST_CASE("a capture asks once for what a kernel needs", "[cuda]") {
   if (!cuda::is_available() || !simt::driver_calls) return;
   const Tensor x = ones({100}, {.device = kCUDA});
