@@ -298,14 +298,16 @@ void run_backward_parameters(const Call& call) {
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
 /// Queues a call, which overwrites its workspace.
-cudnnStatus_t start(cudnnHandle_t handle, Call call, void (*run)(const Call&)) {
+cudnnStatus_t start(cudnnHandle_t handle, Call call, void (*run)(const Call&),
+                    const char* function = __builtin_FUNCTION()) {
   for (const void* data : {call.hx, call.cx, call.dy, call.dhy, call.dcy}) REFUSE_IF(!aligned(data));
   if (simt::refuse_while_capturing() != cudaSuccess)  // a first run loads kernels and makes events
     return refuse("a stream is being captured", CUDNN_STATUS_EXECUTION_FAILED_CUDART);
-  const cudaError_t status = simt::enqueue(handle->stream, [run, call = std::move(call)] {
+  const auto work = [run, call = std::move(call)] {
     std::memset(call.work, 0x7f, call.work_size);
     run(call);
-  });
+  };
+  const cudaError_t status = simt::enqueue(handle->stream, work, nullptr, function);
   return status == cudaSuccess ? CUDNN_STATUS_SUCCESS : refuse("the stream", CUDNN_STATUS_EXECUTION_FAILED_CUDART);
 }
 

@@ -4,11 +4,50 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 
 namespace simt {
 
 /// Prints "simt: …" with the running kernel and its block, and aborts.
 [[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char* format, ...);
+
+/// The mangled name of the function at an address, "?" if this program's symbol table has none.
+const char* symbol_of(const void* function);
+
+/// A kernel, copy or fill, as a profiler lists it.
+struct Activity {
+  enum Kind { kNone, kKernel, kCopy, kFill } kind = kNone;
+  const void* kernel = nullptr;  // its address; nullptr for what stands for a library's kernels
+  const char* name = nullptr;    // of that library's function
+  size_t bytes = 0;              // that are copied or filled
+  cudaMemcpyKind direction = cudaMemcpyDefault;
+};
+/// What the stand-in for CUPTI (cupti.cpp) is told of while it records; calls are serialized.
+class Tracer {
+ public:
+  /// A call of the runtime queues an activity. Returns work that does the same as `work`, and reports when it has run.
+  virtual std::function<void()> queued(const Activity& activity, cudaStream_t stream, std::function<void()> work) = 0;
+  /// A function of the runtime that blocks has been called at `begin`, by time(), and returns now.
+  virtual void blocked(const char* function, uint64_t begin) = 0;
+  virtual uint64_t time() = 0;  ///< Is in nanoseconds.
+
+ protected:
+  ~Tracer() = default;
+};
+extern Tracer* tracer;  // nullptr while nothing is recorded
+/// While it lives, a function of the runtime blocks.
+class Blocking {
+ public:
+  explicit Blocking(const char* function);
+  ~Blocking();
+  Blocking(const Blocking&) = delete;
+  Blocking& operator=(const Blocking&) = delete;
+
+ private:
+  const char* const function_;
+  const uint64_t begin_;
+};
 
 /// Whether a kernel is running.
 bool in_kernel();

@@ -204,6 +204,7 @@ cudaError_t copy(Rows to, Rows from, size_t width, size_t height, cudaMemcpyKind
                                               : cudaMemcpyHostToHost;
   if (kind != cudaMemcpyDefault && kind != actual) return cudaErrorInvalidValue;
   if (!to.usable(width, height) || !from.usable(width, height)) return cudaErrorInvalidValue;
+  const Activity activity{.kind = Activity::kCopy, .bytes = width * height, .direction = actual};
   const bool from_pageable = !from_device && !is_pinned(from.data), to_pageable = !to_device && !is_pinned(to.data);
   if (from_pageable || to_pageable) {
     const cudaError_t status = refuse_if_captured(stream);
@@ -213,11 +214,12 @@ cudaError_t copy(Rows to, Rows from, size_t width, size_t height, cudaMemcpyKind
     auto rows = std::make_shared<std::vector<char>>(width * height);
     copy_rows({rows->data(), width}, from, width, height);
     const Work work = copy_later(to, {rows->data(), width}, width, height);
-    const cudaError_t status = issue(stream, [work, rows] { work(); });
+    const cudaError_t status = issue(
+        stream, [work, rows] { work(); }, activity);
     if (status == cudaSuccess && to_pageable) finish(stream);
     return status;
   }
-  const cudaError_t status = issue(stream, copy_later(to, from, width, height));
+  const cudaError_t status = issue(stream, copy_later(to, from, width, height), activity);
   if (status == cudaSuccess && to_pageable) finish(stream);
   return status;
 }
@@ -226,9 +228,10 @@ cudaError_t fill(Rows rows, int value, size_t width, size_t height, Stream& stre
   if (width == 0 || height == 0) return cudaSuccess;
   if (width > rows.pitch) return cudaErrorInvalidPitchValue;
   if (!rows.usable(width, height) || (!is_device(rows.data) && !is_pinned(rows.data))) return cudaErrorInvalidValue;
-  return issue(stream, [=] {
+  const auto work = [=] {
     for (size_t row = 0; row < height; ++row) std::memset(rows.data + row * rows.pitch, value, width);
-  });
+  };
+  return issue(stream, work, {.kind = Activity::kFill, .bytes = width * height});
 }
 
 char* bytes_at(const void* address) { return static_cast<char*>(const_cast<void*>(address)); }

@@ -4,7 +4,7 @@
 // next thread. So kernels without barriers and shuffles take one fiber only.
 #include "simt.h"
 
-#include <dlfcn.h>
+#include <cxxabi.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
@@ -19,8 +19,10 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "device.h"
@@ -187,21 +189,53 @@ void run_block() {
   idle_fiber()->switch_to();
 }
 
-/// The kernel's name, by addr2line if it is installed.
-std::string name_of(const void* function) {
-  Dl_info object;
-  if (!dladdr(function, &object)) return "?";
-  char command[600], line[1000] = "?";
-  std::snprintf(command, sizeof command, "addr2line -f -C -e '%s' 0x%zx 2>/dev/null", object.dli_fname,
-                size_t(static_cast<const char*>(function) - static_cast<const char*>(object.dli_fbase)));
-  if (FILE* const pipe = popen(command, "r")) {
-    if (!std::fgets(line, sizeof line, pipe)) std::strcpy(line, "?");
-    pclose(pipe);
+// ---- this program ---------------------------------------------------------------------------------------------------
+
+/// The file of this program, for its sections and symbols. Without one there are none.
+class Program {
+ public:
+  Program() {
+    const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    struct stat status;
+    if (file < 0 || fstat(file, &status) != 0) return;
+    size_ = static_cast<size_t>(status.st_size);
+    void* const mapped = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
+    close(file);
+    if (mapped == MAP_FAILED) return;
+    image_ = static_cast<const char*>(mapped);
+    const auto& header = *reinterpret_cast<const Elf64_Ehdr*>(image_);
+    sections_ = reinterpret_cast<const Elf64_Shdr*>(image_ + header.e_shoff);
+    count_ = header.e_shnum;
+    names_ = image_ + sections_[header.e_shstrndx].sh_offset;
+    dl_iterate_phdr(  // the program itself comes first
+        [](dl_phdr_info* info, size_t, void* to) { return *static_cast<uintptr_t*>(to) = info->dlpi_addr, 1; }, &base_);
   }
-  std::string name = line;
-  while (!name.empty() && name.back() == '\n') name.pop_back();
-  return name;
-}
+  ~Program() {
+    if (image_) munmap(const_cast<char*>(image_), size_);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  std::span<const Elf64_Shdr> sections() const { return {sections_, count_}; }
+  std::string_view name_of(const Elf64_Shdr& section) const { return names_ + section.sh_name; }
+  char* at(uint64_t address) const { return reinterpret_cast<char*>(base_ + address); }
+  /// Calls f(symbol, its name) for each symbol.
+  template <class F>
+  void for_each_symbol(const F& f) const {
+    for (const Elf64_Shdr& section : sections()) {
+      if (section.sh_type != SHT_SYMTAB) continue;
+      const char* const names = image_ + sections_[section.sh_link].sh_offset;
+      const auto* const symbols = reinterpret_cast<const Elf64_Sym*>(image_ + section.sh_offset);
+      for (size_t i = 0; i < section.sh_size / sizeof *symbols; ++i) f(symbols[i], names + symbols[i].st_name);
+    }
+  }
+
+ private:
+  const char *image_ = nullptr, *names_ = nullptr;
+  const Elf64_Shdr* sections_ = nullptr;
+  size_t size_ = 0, count_ = 0;
+  uintptr_t base_ = 0;
+};
 
 // ---- shared memory --------------------------------------------------------------------------------------------------
 
@@ -216,33 +250,16 @@ struct StaticShared {
   StaticShared();
 };
 StaticShared::StaticShared() {
-  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-  struct stat status;
-  if (file < 0 || fstat(file, &status) != 0) return;
-  const auto size = static_cast<size_t>(status.st_size);
-  void* const mapped = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-  close(file);
-  if (mapped == MAP_FAILED) return;
-  const char* const image = static_cast<const char*>(mapped);
-  const auto& header = *reinterpret_cast<const Elf64_Ehdr*>(image);
-  const auto* const all = reinterpret_cast<const Elf64_Shdr*>(image + header.e_shoff);
-  const char* const names = image + all[header.e_shstrndx].sh_offset;
-  uintptr_t base = 0;  // the program itself comes first
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* to) { return *static_cast<uintptr_t*>(to) = info->dlpi_addr, 1; }, &base);
+  const Program program;
   const auto is_shared = [&](unsigned section) {
-    return section < header.e_shnum && std::string_view(names + all[section].sh_name).starts_with(".noinit");
+    return section < program.sections().size() && program.name_of(program.sections()[section]).starts_with(".noinit");
   };
-  const auto at = [&](uint64_t address) { return reinterpret_cast<char*>(base + address); };
-  for (unsigned i = 0; i < header.e_shnum; ++i) {
-    if (is_shared(i)) sections.push_back({at(all[i].sh_addr), all[i].sh_size});
-    if (all[i].sh_type != SHT_SYMTAB) continue;
-    const auto* const symbols = reinterpret_cast<const Elf64_Sym*>(image + all[i].sh_offset);
-    for (size_t s = 0; s < all[i].sh_size / sizeof *symbols; ++s)
-      if (ELF64_ST_TYPE(symbols[s].st_info) == STT_OBJECT && is_shared(symbols[s].st_shndx))
-        variables.push_back({at(symbols[s].st_value), symbols[s].st_size});
-  }
-  munmap(mapped, size);
+  for (unsigned i = 0; i < program.sections().size(); ++i)
+    if (is_shared(i)) sections.push_back({program.at(program.sections()[i].sh_addr), program.sections()[i].sh_size});
+  program.for_each_symbol([&](const Elf64_Sym& symbol, const char*) {
+    if (ELF64_ST_TYPE(symbol.st_info) == STT_OBJECT && is_shared(symbol.st_shndx))
+      variables.push_back({program.at(symbol.st_value), symbol.st_size});
+  });
 }
 
 std::map<const void*, size_t>& measured() {
@@ -274,7 +291,7 @@ class StaticSharedGuard {
 
  private:
   static const StaticShared& all() {
-    static const StaticShared found;
+    static const StaticShared& found = *new StaticShared;  // kernels may run when static objects are destroyed
     return found;
   }
   const void* function_;
@@ -294,6 +311,20 @@ struct Shared {
 size_t static_shared(const void* function) {
   const auto found = measured().find(function);
   return found == measured().end() ? 0 : found->second;
+}
+
+const char* symbol_of(const void* function) {
+  static const auto& names = []() -> auto& {
+    auto& all = *new std::unordered_map<const void*, std::string>;
+    const Program program;
+    program.for_each_symbol([&](const Elf64_Sym& symbol, const char* name) {
+      if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC) all.emplace(program.at(symbol.st_value), name);
+    });
+    return all;
+  }
+  ();
+  const auto found = names.find(function);
+  return found == names.end() ? "?" : found->second.c_str();
 }
 
 bool in_kernel() { return kernel != nullptr; }
@@ -319,9 +350,12 @@ void die(const char* format, ...) {
   va_start(arguments, format);
   std::vfprintf(stderr, format, arguments);
   va_end(arguments);
-  if (kernel)
+  if (kernel) {
+    const char* const name = symbol_of(kernel);
+    char* const readable = abi::__cxa_demangle(name, nullptr, nullptr, nullptr);
     std::fprintf(stderr, "\n  in block (%u, %u, %u) of %s", block_index.x, block_index.y, block_index.z,
-                 name_of(kernel).c_str());
+                 readable ? readable : name);
+  }
   std::fprintf(stderr, "\n");
   std::abort();
 }

@@ -48,8 +48,10 @@ inline Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE
 unsigned synchronize_block(Place place, bool vote = false);
 /// Copies the values (of `bytes` bytes) of the mask's lanes to all of them, as an array of 32; other lanes' are 0xff.
 void exchange(unsigned mask, const void* mine, void* all, size_t bytes, Place place);
-/// Adds work to a stream; it runs when the stream is synchronized.
-cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+/// Adds work to a stream; it runs when the stream is synchronized. Profilers see it as a kernel: the one at that
+/// address or, where it stands for a library's kernels, one that is called as the calling function.
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, const void* kernel = nullptr,
+                    const char* name = __builtin_FUNCTION());
 /// Runs a kernel's blocks at once.
 void run(const void* kernel, dim3 grid, dim3 block, size_t shared, const std::function<void()>& body);
 /// The number of kernels launched so far; those of a capture count once.
@@ -73,9 +75,12 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, c
   const void* const address = reinterpret_cast<const void*>(kernel);
   const cudaError_t status = check_launch(address, grid, block, shared);
   if (status != cudaSuccess) return status;
-  return enqueue(stream, [=, values = std::tuple<P...>(static_cast<P>(args)...)] {
-    run(address, grid, block, shared, [&] { std::apply(kernel, values); });
-  });
+  return enqueue(
+      stream,
+      [=, values = std::tuple<P...>(static_cast<P>(args)...)] {
+        run(address, grid, block, shared, [&] { std::apply(kernel, values); });
+      },
+      address);
 }
 
 inline unsigned lane() { return current->number & 31; }

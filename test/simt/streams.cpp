@@ -199,7 +199,9 @@ cudaError_t replay(CUgraphExec_st& executable, Stream& stream) {
     });
   if (executable.stream) add_wait(stream, *executable.stream, executable.ticket);
   for (const size_t node : order)
-    if (const cudaError_t status = issue(stream, [graph, node] { graph->nodes[node].work(); }); status != cudaSuccess)
+    if (const cudaError_t status = issue(
+            stream, [graph, node] { graph->nodes[node].work(); }, graph->nodes[node].activity);
+        status != cudaSuccess)
       return status;
   executable.stream = &stream, executable.ticket = stream.issued;
   return cudaSuccess;
@@ -220,15 +222,22 @@ Stream* find_stream(cudaStream_t stream) {
   return nullptr;
 }
 
-cudaError_t issue(Stream& stream, Work work) {
+Tracer* tracer = nullptr;
+Blocking::Blocking(const char* function) : function_(function), begin_(tracer ? tracer->time() : 0) {}
+Blocking::~Blocking() {
+  if (tracer && begin_) tracer->blocked(function_, begin_);
+}
+
+cudaError_t issue(Stream& stream, Work work, const Activity& activity) {
   if (Capture* const capture = stream.capture) {
     if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
-    capture->graph->nodes.push_back({std::move(work), stream.frontier});
+    capture->graph->nodes.push_back({std::move(work), stream.frontier, activity});
     stream.frontier = {capture->graph->nodes.size() - 1};
     return cudaSuccess;
   }
   if (stream.legacy && break_captures(stream.device)) return cudaErrorStreamCaptureImplicit;
   add_implicit_waits(stream);
+  if (tracer && activity.kind) work = tracer->queued(activity, &stream, std::move(work));
   add(stream, {std::move(work)});
   if (stream.tasks.size() > kMaxTasks) finish(stream);
   if (seed() > 1 && draw(16) == 0) {
@@ -286,9 +295,10 @@ cudaError_t refuse_while_capturing() {
   return status;
 }
 
-cudaError_t enqueue(cudaStream_t stream, Work work) {
+cudaError_t enqueue(cudaStream_t stream, Work work, const void* kernel, const char* name) {
   return call_on(stream, [&](Stream& found) {
-    return found.device == current_device ? issue(found, std::move(work)) : cudaErrorInvalidResourceHandle;
+    return found.device == current_device ? issue(found, std::move(work), {Activity::kKernel, kernel, name})
+                                          : cudaErrorInvalidResourceHandle;
   });
 }
 
@@ -376,6 +386,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return call_on(stream, [&](Stream& found) {
+    const Blocking blocking("cudaStreamSynchronize");
     cudaError_t status = refuse_if_captured(found);
     if (status == cudaSuccess) status = refuse_while_capturing();
     if (status == cudaSuccess) finish(found);
@@ -384,6 +395,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaDeviceSynchronize() {
   return call([&] {
+    const Blocking blocking("cudaDeviceSynchronize");
     if (break_captures(current_device)) return cudaErrorStreamCaptureUnsupported;
     finish_all(only(current_device));
     return cudaSuccess;
@@ -400,11 +412,14 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  return enqueue(stream, [=] {
+  const auto work = [=] {
     const Open closed(0);
     state().in_host_function = true;
     function(data);
     state().in_host_function = false;
+  };
+  return call_on(stream, [&](Stream& found) {
+    return found.device == current_device ? issue(found, work) : cudaErrorInvalidResourceHandle;
   });
 }
 
@@ -461,6 +476,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return call_for(event, [&] {
+    const Blocking blocking("cudaEventSynchronize");
     const cudaError_t status = check_waitable(*event);
     if (status == cudaSuccess && event->stream) reach(*event->stream, event->ticket);
     return status;

@@ -19,6 +19,7 @@ struct CUgraph_st {
   struct Node {
     std::function<void()> work;
     std::vector<size_t> after;  // other nodes
+    simt::Activity activity = {};
   };
   std::vector<Node> nodes;
   std::vector<std::shared_ptr<simt::MemoryBlock>> blocks;  // allocated during the capture
@@ -93,7 +94,7 @@ using Stream = CUstream_st;
 /// The stream of a handle, null if there is none. A null handle is the current device's default stream.
 Stream* find_stream(cudaStream_t stream);
 /// Appends a task to a stream or, during a capture, a node to its graph.
-cudaError_t issue(Stream& stream, Work work);
+cudaError_t issue(Stream& stream, Work work, const Activity& activity = {});
 /// Appends a gate.
 void add_gate(Stream& stream, std::shared_ptr<Gate> gate);
 /// Says that a gate may have opened, or what it needs may have come.
