@@ -171,6 +171,8 @@ class DeviceGuard {
   }
   int before_;
 };
+/// Has this process used the device?
+bool in_use(int device);
 /// A device for calls that need some current device: one that is in use already, if there is one.
 int any_device();
 

@@ -123,11 +123,13 @@ DeviceState& state_of(int index) {
   return *states[index].load(std::memory_order_relaxed);
 }
 
+bool in_use(int device) { return states[device].load(std::memory_order_acquire); }
+
 int any_device() {
   if (current.device >= 0) return current.device;
   const int device = backend.current_device();
-  for (int i = 0; i < kMaxDevices && !states[device].load(std::memory_order_acquire); ++i)
-    if (states[i].load(std::memory_order_acquire)) return i;
+  for (int i = 0; i < kMaxDevices && !in_use(device); ++i)
+    if (in_use(i)) return i;
   return device;
 }
 

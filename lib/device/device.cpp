@@ -8,6 +8,7 @@
 #include "lib/device/allocator.h"
 #include "lib/device/kernels/table.h"
 #include "lib/device/pending_uploads.h"
+#include "lib/device/profiler.h"
 
 namespace reel {
 
@@ -110,7 +111,13 @@ DeviceRuntime& runtime(Device device) {
   return *cuda;
 }
 
-const KernelTable& device_kernels(Device device) { return runtime(device).kernels(device.index); }
+constinit std::atomic<GpuStandIns> gpu_stand_ins = nullptr;
+
+const KernelTable& device_kernels(Device device) {
+  const KernelTable& table = runtime(device).kernels(device.index);
+  const GpuStandIns stand_ins = gpu_stand_ins.load(std::memory_order_acquire);
+  return stand_ins ? stand_ins(table) : table;
+}
 
 constinit thread_local Device where_by_default = kCPU;
 Device default_device() { return where_by_default; }

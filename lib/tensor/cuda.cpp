@@ -1,6 +1,7 @@
 #include "reel/cuda.h"
 
 #include "lib/device/device.h"
+#include "lib/tensor/profile.h"
 #include "lib/tensor/tensor_impl.h"
 #include "reel/base/detail/no_suspend_guard.h"
 
@@ -83,6 +84,7 @@ void Graph::capture(const std::function<void()>& work, int device) {
 }
 void Graph::replay() {
   REEL_CHECK(impl_, "cuda::Graph::replay: nothing has been captured");
+  const profile::Span span("graph_replay", profile::Kind::kKernel);
   impl_->replay();
 }
 size_t Graph::size() const { return impl_ ? impl_->size() : 0; }

@@ -56,6 +56,26 @@ void run() {
     graph.replay();
   }
   // [/graph]
+
+  const auto step = [&] {
+    adam.zero_grad();
+    loss = cross_entropy(net(x), y);
+    loss.backward();
+    adam.step();
+  };
+  // [profile]
+  using Kind = profile::GpuEvent::Kind;
+  profile::start();
+  for (int i = 0; i < 10; ++i) step();
+  const profile::Report report = profile::stop();
+  std::cout << report.table();
+  for (const profile::Launch& one : report.launches()) {
+    const double mean = one.seconds / static_cast<double>(one.count);
+    const bool small = one.kind == Kind::kKernel && mean < 4e-6;  // takes less than its launch
+    if (one.kind == Kind::kWait || one.kind == Kind::kCopy || small)
+      std::cout << one.count << " x " << one.name << " by " << one.op << ", " << mean * 1e6 << " us each\n";
+  }
+  // [/profile]
 }
 
 }  // namespace guide_gpu

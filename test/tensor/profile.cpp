@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "lib/device/kernels/table.h"
+#include "reel/cuda.h"
 #include "reel/nn.h"
 #include "reel/ops.h"
 #include "reel/random.h"
@@ -103,17 +104,20 @@ TEST_CASE("recordings do not nest, and one that begins inside a scope leaves it 
   CHECK(report.rows().empty());
 }
 
-TEST_CASE("every kernel is recorded", "[cpu]") {
-  profile::start();
-  const KernelTable& recorded = kernels_on(kCPU);
-  profile::stop();
-  const KernelTable& plain = cpu_kernels();
-  using Entry = void (*)();
-  constexpr size_t kEntries = sizeof(KernelTable) / sizeof(Entry);
-  static_assert(sizeof(KernelTable) % sizeof(Entry) == 0);
-  Entry mine[kEntries], others[kEntries];
-  std::memcpy(mine, &recorded, sizeof mine), std::memcpy(others, &plain, sizeof others);
-  size_t same = 0;
-  for (size_t i = 0; i < kEntries; ++i) same += mine[i] && mine[i] == others[i];
-  CHECK(same == 0);
+TEST_CASE("every kernel is recorded") {
+  for (const Device device : {kCPU, kCUDA}) {
+    if (device == kCUDA && !cuda::is_available()) continue;
+    profile::start();
+    const KernelTable& recorded = kernels_on(device);
+    profile::stop();
+    const KernelTable& plain = kernels_on(device);
+    using Entry = void (*)();
+    constexpr size_t kEntries = sizeof(KernelTable) / sizeof(Entry);
+    static_assert(sizeof(KernelTable) % sizeof(Entry) == 0);
+    Entry mine[kEntries], others[kEntries];
+    std::memcpy(mine, &recorded, sizeof mine), std::memcpy(others, &plain, sizeof others);
+    size_t same = 0;
+    for (size_t i = 0; i < kEntries; ++i) same += mine[i] && mine[i] == others[i];
+    CHECK(same == 0);
+  }
 }
