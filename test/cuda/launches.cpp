@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <functional>
 #include <numeric>
+#include <random>
 #include <string>
 
 #include "reel/amp.h"
@@ -513,4 +514,98 @@ TEST_CASE("gradients of weights see what was multiplied, whatever hooks change",
   });
   CHECK_THROWS_WITH(sum(first + twice + last).backward(),
                     Catch::Contains("a tensor of shape [2, 4] was changed in place before"));
+}
+
+namespace {
+
+/// A binary tree whose leaves have words.
+struct Tree {
+  int64_t word = 0;
+  std::vector<Tree> children;
+  Tensor id;
+
+  /// Makes a random one of so many leaves, in about as many levels as a parse has.
+  static Tree make(int leaves, std::mt19937& random) {
+    Tree tree;
+    if (leaves == 1) {
+      tree.word = random() % 50;
+      tree.id = tensor({tree.word});
+      return tree;
+    }
+    const int left = 1 + static_cast<int>(random() % static_cast<unsigned>(leaves - 1));
+    tree.children.push_back(make(left, random));
+    tree.children.push_back(make(leaves - left, random));
+    return tree;
+  }
+};
+
+/// A Tree-LSTM with a loss at each node.
+struct TreeNet : nn::Layer<TreeNet> {
+  nn::Embedding words{*this, "words", 50, 12, {.sparse = true}};
+  nn::NaryTreeLSTM cell{*this, "cell", 12, 8};
+  nn::Linear out{*this, "out", 8, 5};
+
+  CellState visit(const Tree& tree, bool host_ids, std::vector<Tensor>& h) const {
+    CellState state;
+    if (tree.children.empty()) {
+      state = cell(words(host_ids ? tensor({tree.word}) : tree.id));
+    } else {
+      const auto [left, right] = batching::both([&] { return visit(tree.children[0], host_ids, h); },
+                                                [&] { return visit(tree.children[1], host_ids, h); });
+      state = cell({}, {left, right});
+    }
+    h.push_back(state.h);
+    return state;
+  }
+  Tensor loss(const Tree& tree, const Tensor& labels, bool host_ids) const {
+    std::vector<Tensor> h;
+    visit(tree, host_ids, h);
+    return cross_entropy(out(cat(h)), labels, kSum);
+  }
+  Tensor forward(const Tree& tree) const {
+    std::vector<Tensor> h;
+    return out(visit(tree, false, h).h);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a map of 100 trees launches kernels for each group of calls, not for each node", "[cuda]") {
+  if (!simt::launches || !cuda::is_available()) return;
+  struct Restore {
+    const Device before = default_device();
+    ~Restore() { set_default_device(before); }
+  } restore;
+  set_default_device(kCUDA);
+  std::mt19937 random(1);
+  std::vector<Tree> trees;
+  std::vector<Tensor> labels;
+  for (int i = 0; i < 100; ++i) {
+    const int leaves = 5 + static_cast<int>(random() % 29);
+    trees.push_back(Tree::make(leaves, random));
+    labels.push_back(ones({2 * leaves - 1}, {.dtype = kInt64}));
+  }
+  std::vector<size_t> numbers(trees.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  TreeNet net;
+  optim::Adagrad adagrad(net.parameters(), {.lr = 0.05});
+  const auto forward = [&](bool host_ids) {
+    return sum(stack(
+        batching::map(numbers, [&](size_t i) { return net.loss(trees[i], labels[i], host_ids); }, {.window = 100})));
+  };
+  const auto train = [&](bool host_ids) {
+    return launched([&] {
+      adagrad.zero_grad();
+      forward(host_ids).backward();
+      adagrad.step();
+    });
+  };
+  CHECK(launched([&] { forward(false); }) <= 200);
+  const auto by_gpu_ids = train(false);
+  CHECK(by_gpu_ids <= 450);
+  CHECK(static_cast<double>(train(true)) <= 1.1 * static_cast<double>(by_gpu_ids));
+  CHECK(launched([&] {
+          NoGrad guard;
+          cat(batching::map(numbers, [&](size_t i) { return net(trees[i]); }, {.window = 100}));
+        }) <= 120);
 }
