@@ -204,8 +204,8 @@ void record_gpus() {
   }
   all.gpus.store(gpus, std::memory_order_release);
   // By now CUDA's own exit handlers are registered. REEL_PROFILE's recording has to end before they run.
-  static const int registered = std::atexit(finish_from_environment);
-  static_cast<void>(registered);
+  static constinit Lazy<int> registered;
+  registered.get([] { return std::atexit(finish_from_environment); });
 }
 
 }  // namespace
